@@ -1,0 +1,1 @@
+"""The DataLoader that Strawberry users deserve."""

@@ -1,0 +1,52 @@
+"""Coroutine tests run on a loop of `tests.loops`: virtual time, nothing may be left behind."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests import loops
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for line in (
+        "every_loop: run the coroutine test on the default loop, with eager tasks, and on uvloop",
+        "real_time: the coroutine test waits for sockets or threads, so its loop's time is real",
+        "logs: the test expects asyncio to report something, and finds it in the list `reports`",
+    ):
+        config.addinivalue_line("markers", line)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.definition.get_closest_marker("every_loop"):
+        metafunc.fixturenames.append("loop_kind")
+        metafunc.parametrize("loop_kind", loops.KINDS)
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    """What asyncio reported during a test marked `logs`."""
+    return []
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+
+    def main() -> Coroutine[Any, Any, None]:
+        return pyfuncitem.obj(**arguments)  # type: ignore[no-any-return]
+
+    loops.run(
+        main,
+        kind=pyfuncitem.funcargs.get("loop_kind", "default"),
+        real_time=pyfuncitem.get_closest_marker("real_time") is not None,
+        expect_logged=pyfuncitem.funcargs["reports"] if pyfuncitem.get_closest_marker("logs") else None,
+    )
+    return True

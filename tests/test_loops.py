@@ -1,0 +1,50 @@
+"""The test loops themselves: they must notice what they promise to notice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests import loops
+
+
+@pytest.mark.every_loop
+async def test_a_test_runs_on_every_kind_of_loop(loop_kind: str) -> None:
+    loop = asyncio.get_running_loop()
+    assert ("uvloop" in type(loop).__module__) == (loop_kind == "uvloop")
+    assert (loop.get_task_factory() is not None) == (loop_kind == "eager")
+
+
+async def test_an_hour_of_sleep_takes_no_time() -> None:
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(3600)
+    assert loop.time() == pytest.approx(3600)
+
+
+def test_a_deadlock_is_an_error() -> None:
+    async def waits_forever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(loops.DeadlockError):
+        loops.run(waits_forever)
+
+
+def test_a_task_left_behind_is_an_error() -> None:
+    async def leaves_a_task() -> None:
+        task = asyncio.create_task(asyncio.sleep(1))
+        asyncio.get_running_loop().call_later(2, task.done)
+
+    with pytest.raises(loops.LeftBehindError, match="sleep"):
+        loops.run(leaves_a_task)
+
+
+def test_a_report_of_asyncio_is_an_error_unless_expected() -> None:
+    async def forgets_a_failure() -> None:
+        asyncio.get_running_loop().create_future().set_exception(LookupError("nobody looks"))
+
+    with pytest.raises(loops.LeftBehindError, match="nobody looks"):
+        loops.run(forgets_a_failure)
+    reports: list[str] = []
+    loops.run(forgets_a_failure, expect_logged=reports)
+    assert len(reports) == 1
