@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_alive: set[Task[Any]] = set()
+"""The tasks that have not ended: a loop refers to its tasks weakly, and what waits for one would wait forever."""
+
 
 def home_loop(home: AbstractEventLoop | None, who: object) -> AbstractEventLoop:
     """The running loop, if it is `home` or may become it.
@@ -40,13 +43,14 @@ def home_loop(home: AbstractEventLoop | None, who: object) -> AbstractEventLoop:
     )
 
 
-def start_task(
-    loop: AbstractEventLoop, context: Context, coroutine: Coroutine[Any, Any, T]
-) -> Task[T]:
-    """Start `coroutine` in a task whose context variables are a copy of `context`.
+def start_task(loop: AbstractEventLoop, context: Context, coroutine: Coroutine[Any, Any, T]) -> Task[T]:
+    """Start `coroutine` in a task whose context variables are a copy of `context`, and keep the task until it ends.
 
     The task copies the context that is current when it is created. `create_task(context=)` would say the same,
     but task factories that take two arguments refuse it. The copy keeps two things apart: an eager task factory
     runs the first step at once, and a context cannot be entered twice.
     """
-    return context.copy().run(loop.create_task, coroutine)
+    task = context.copy().run(loop.create_task, coroutine)
+    _alive.add(task)
+    task.add_done_callback(_alive.discard)
+    return task

@@ -90,9 +90,7 @@ def run(
     loop.set_debug(debug)
     loop.slow_callback_duration = 3600  # time is virtual or shared with other jobs: slowness says nothing
     reports: list[str] = [] if expect_logged is None else expect_logged
-    loop.set_exception_handler(
-        lambda _, context: reports.append(f"{context['message']}: {context.get('exception')!r}")
-    )
+    loop.set_exception_handler(lambda _, context: reports.append(f"{context['message']}: {context.get('exception')!r}"))
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         result = runner.run(main())
 

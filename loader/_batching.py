@@ -1,0 +1,407 @@
+"""The machinery of a DataLoader: its batches, from the first key to the last answer."""
+
+from __future__ import annotations
+
+import contextvars
+from asyncio import CancelledError, _get_running_loop
+from collections.abc import AsyncIterator, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from loader._batch import Batch, BatchState
+from loader._dispatch import Activity, Settle
+from loader._histogram import SIZES, Recorder
+from loader._limits import Limit, current_work
+from loader._loops import home_loop, start_task
+from loader._waiters import answer
+from loader.errors import (
+    BatchCancelledError,
+    BatchResultError,
+    LoaderClosedError,
+    LoaderOverloadedError,
+    LoaderTimeoutError,
+)
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, Task
+    from collections.abc import Callable, Hashable, MutableMapping
+    from contextvars import Context
+
+    from loader._results import BatchFunction, Shape
+    from loader._waiters import Group
+
+
+class Batching:
+    """What `DataLoader` is made of. Every batch runs in a task of its own, and every way out of it is in `_serve`."""
+
+    def __init__(
+        self,
+        name: str,
+        call: BatchFunction,
+        shape: Shape,
+        *,
+        max_batch_size: int | None,
+        window: float | Settle,
+        values: MutableMapping[Hashable, Any] | None,
+        keep_answered: bool,
+        cache_key_fn: Callable[[Any], Hashable] | None,
+        max_concurrent_batches: int | None,
+        max_pending: int | None,
+        timeout: float | None,
+        cancel_abandoned: bool,
+    ) -> None:
+        self.name = name
+        self._call = call
+        self._shape = shape
+        self._max_batch_size = max_batch_size
+        self._window = window
+        self._cache_key_fn = cache_key_fn
+        self._max_pending = max_pending
+        self._timeout = timeout
+        self._cancel_abandoned = cancel_abandoned
+
+        # What the scope replaces where the loader is one of a `Loaders`.
+        self._context: Context = contextvars.copy_context()
+        self._activity = Activity()
+        self._limits: tuple[Limit, ...] = () if max_concurrent_batches is None else (Limit(max_concurrent_batches),)
+
+        # None before the first load and after closing: a load at home pays for one comparison, and every other one
+        # goes through `_come_home`, which has the clear errors.
+        self._loop: AbstractEventLoop | None = None
+        self._closed = False
+
+        # An outcome that is there stands in `_values`, and once it was asked for again as a finished future in
+        # `_answered` too: a finished future cannot be cancelled, so one may serve any number of callers. A user's
+        # mapping forgets when it likes, so nothing is kept beside it.
+        self._values = values
+        self._answered: dict[Hashable, Future[Any]] = {}
+        self._keep_answered = keep_answered
+        # The batch that a key waits for, until it is answered, cleared or dropped.
+        self._waiting: dict[Hashable, Batch] = {}
+        self._open: Batch | None = None  # the batch that takes new keys
+        self._batches: set[Batch] = set()  # all that have not ended
+        self._unsent = 0  # keys of batches that take no more and have not left
+        self._clears = 0  # how often anything was cleared
+
+        self._sent = 0
+        self._sent_keys = 0
+        self._failures = 0
+        self._abandoned = 0
+        self._sizes = Recorder(SIZES)
+
+    # -- keys in -----------------------------------------------------------------------------------------------
+
+    def _come_home(self) -> None:
+        """Make the running loop the loader's, or say why not."""
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: its scope is over. Use the loader of the current scope")
+        loop = home_loop(self._loop, self)
+        if self._loop is not None and self._loop is not loop:
+            # The old loop is closed. What was under way there never ends, and its callers are gone with it.
+            self._waiting.clear()
+            self._answered.clear()
+            self._batches.clear()
+            self._open = None
+            self._unsent = 0
+        self._loop = loop
+
+    def _hashable(self, key: Any) -> Hashable:
+        """The cache key of `key`, known to be hashable."""
+        cache_key: Hashable = key if self._cache_key_fn is None else self._cache_key_fn(key)
+        try:
+            hash(cache_key)
+        except TypeError:
+            raise self._unhashable(cache_key) from None
+        return cache_key
+
+    def _unhashable(self, cache_key: Any) -> TypeError:
+        remedy = (
+            "give the loader a cache_key_fn that makes" if self._cache_key_fn is None else "let cache_key_fn return"
+        )
+        return TypeError(f"{self!r}: the key {cache_key!r} is not hashable; {remedy} something hashable of it")
+
+    def _pending(self) -> int:
+        """How many keys wait to be sent."""
+        return self._unsent + (0 if self._open is None else len(self._open.callers.futures))
+
+    def _open_batch(self, adding: int) -> Batch:
+        """The batch that takes new keys: the one that is open, or a new one."""
+        if self._max_pending is not None and self._pending() + adding > self._max_pending:
+            raise LoaderOverloadedError(
+                f"{self!r}: {self._pending()} keys wait to be sent and {adding} more would exceed "
+                f"max_pending={self._max_pending}; try again when some have been answered"
+            )
+        if self._open is not None:
+            return self._open
+        loop = self._loop
+        assert loop is not None
+        batch = Batch(loop, self._limits, self._clears, own_keys=self._cache_key_fn is None)
+        if not isinstance(self._window, Settle):
+            batch.opened = loop.time()
+        self._open = batch
+        self._batches.add(batch)
+        batch.task = start_task(loop, self._context, self._serve(batch))
+        batch.task.add_done_callback(partial(self._task_ended, batch))
+        return batch
+
+    def _close_batch(self, batch: Batch) -> None:
+        """Let a full batch leave."""
+        self._open = None
+        batch.state = BatchState.WAITING
+        self._unsent += len(batch.callers.futures)
+        batch.departure.now()
+
+    def _add_group(self, group: Group, keys: dict[Hashable, Any]) -> None:
+        """Put down the new keys of a `load_many`, in as many batches as they need."""
+        self._activity.keys += len(keys)
+        rest = iter(keys.items())
+        while part := keys if self._max_batch_size is None else self._fitting(rest):
+            batch = self._open_batch(adding=0)
+            self._note_asking(batch)
+            futures = batch.callers.futures
+            # In bulk: key by key it would cost three times as much.
+            futures.update(dict.fromkeys(part, group.future))
+            batch.callers.groups[group.future] = (group, dict.fromkeys(part))
+            self._waiting.update(dict.fromkeys(part, batch))
+            if batch.keys is not None:
+                batch.keys.update(part)
+            if self._cancel_abandoned:
+                self._watch(batch, group.future)
+            if self._max_batch_size is None:
+                return
+            if len(futures) == self._max_batch_size:
+                self._close_batch(batch)
+
+    def _fitting(self, rest: Iterable[tuple[Hashable, Any]]) -> dict[Hashable, Any]:
+        """As many of the keys as the open batch, or a new one, has room for."""
+        taken = 0 if self._open is None else len(self._open.callers.futures)
+        return dict(islice(rest, (self._max_batch_size or 0) - taken))
+
+    def _recall(self, cache_key: Hashable, outcome: Any, future: Future[Any]) -> None:
+        """Answer a caller with what is cached."""
+        answer(future, outcome)
+        if self._keep_answered:
+            self._answered[cache_key] = future
+
+    def _note_asking(self, batch: Batch) -> None:
+        """If a batch function is asking here, note that its batch waits for `batch`."""
+        asking = current_work.get()
+        if asking is not None and not asking.ended:
+            asking.ask_for(batch, self)
+
+    def _watch(self, batch: Batch, future: Future[Any]) -> None:
+        """Cancel `batch` when the last of the callers watched has left it."""
+        batch.watched += 1
+        future.add_done_callback(partial(self._left, batch))
+
+    def _left(self, batch: Batch, future: Future[Any]) -> None:
+        batch.watched -= 1
+        if future.cancelled() and not batch.watched and batch.state is BatchState.RUNNING:
+            self._abandoned += len(batch.callers.futures)
+            self._end(batch)
+            self._cancel(batch)
+
+    def _drop(self, batch: Batch, cache_key: Hashable) -> None:
+        """Take a key out of a batch that has not left. Its callers are the caller's business."""
+        del self._waiting[cache_key]
+        if batch.keys is not None:
+            del batch.keys[cache_key]
+        if batch.state is BatchState.WAITING:
+            self._unsent -= 1
+
+    def _clear(self, cache_key: Hashable) -> None:
+        self._clears += 1
+        self._answered.pop(cache_key, None)
+        if self._values is not None:
+            self._values.pop(cache_key, None)
+        batch = self._waiting.get(cache_key)
+        if batch is not None and batch.state is BatchState.RUNNING:
+            del self._waiting[cache_key]
+
+    # -- values out --------------------------------------------------------------------------------------------
+
+    async def _serve(self, batch: Batch) -> None:
+        """The task of a batch."""
+        current_work.set(batch)
+        loop = batch.callers.loop
+        held: list[Limit] = []
+        try:
+            if isinstance(self._window, Settle):
+                await batch.departure.settled(self._window, self._activity)
+            else:
+                await batch.departure.at(loop, batch.opened + self._window)
+            if self._timeout is not None:
+                batch.timer = loop.call_later(self._timeout, self._time_out, batch)
+            for limit in batch.limits:
+                await limit.acquire(batch, loop)
+                held.append(limit)
+            cache_keys = self._leave(batch)
+            if cache_keys:
+                await self._fetch(batch, cache_keys)
+        except BaseException as error:
+            self._fail(batch, error)
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._end(batch)
+            for limit in held:
+                limit.release(batch)
+
+    def _leave(self, batch: Batch) -> list[Hashable]:
+        """Close a batch that has its turn; its cache keys, without those that nobody waits for any more."""
+        if batch.state is BatchState.COLLECTING:
+            self._open = None
+        for cache_key in batch.callers.abandoned():
+            self._drop(batch, cache_key)
+            del batch.callers.futures[cache_key]
+            self._abandoned += 1
+        if batch.state is BatchState.WAITING:
+            self._unsent -= len(batch.callers.futures)
+        batch.state = BatchState.RUNNING
+        batch.clears = self._clears
+        return list(batch.callers.futures)
+
+    async def _fetch(self, batch: Batch, cache_keys: list[Hashable]) -> None:
+        """Call the batch function and answer everybody."""
+        keys: list[Any] = cache_keys if batch.keys is None else list(batch.keys.values())
+        self._sent += 1
+        self._sent_keys += len(keys)
+        self._sizes.record(len(keys))
+        result = await self._call(keys.copy())
+        if isinstance(result, AsyncIterator):
+            await self._stream(batch, result)
+            left_over = {
+                cache_key: self._shape.missing(self.name, cache_key if batch.keys is None else batch.keys[cache_key])
+                for cache_key in batch.callers.futures
+            }
+            self._finish(batch, left_over, {})
+        else:
+            self._finish(batch, *self._shape.read(self.name, keys, cache_keys, result))
+
+    async def _stream(self, batch: Batch, pairs: AsyncIterator[Any]) -> None:
+        """Answer each caller as its pair comes."""
+        answered: set[Hashable] = set()
+        try:
+            async for pair in pairs:
+                cache_key, outcome = self._shape.pair(self.name, pair)
+                if cache_key in answered:
+                    raise BatchResultError(f"{self.name}: the batch function yielded the key {cache_key!r} twice")
+                answered.add(cache_key)
+                if batch.state is BatchState.ENDED:
+                    return
+                if cache_key not in batch.callers.futures:
+                    self._keep_extra(batch, {cache_key: outcome})
+                    continue
+                current = self._waiting.get(cache_key) is batch
+                if current:
+                    del self._waiting[cache_key]
+                batch.callers.answer_key(cache_key, outcome)
+                if current and self._values is not None:
+                    self._values[cache_key] = outcome
+        finally:
+            close = getattr(pairs, "aclose", None)
+            if close is not None:
+                await close()
+
+    def _finish(self, batch: Batch, outcomes: dict[Hashable, Any], extra: Mapping[Hashable, Any]) -> None:
+        """Answer the callers of a batch and keep what it brought."""
+        if batch.state is BatchState.ENDED:
+            return  # it was timed out or closed, and its function took no notice
+        callers = batch.callers
+        kept = outcomes
+        if batch.clears != self._clears:
+            # What was cleared meanwhile may have changed since it was read.
+            kept = {key: outcome for key, outcome in outcomes.items() if self._waiting.get(key) is batch}
+        self._end(batch)
+        callers.answer_all(outcomes)
+        if self._values is not None:
+            self._values.update(kept)
+            if extra:
+                self._keep_extra(batch, extra)
+
+    def _keep_extra(self, batch: Batch, extra: Mapping[Hashable, Any]) -> None:
+        """Cache what came for keys that nobody asked this batch for."""
+        if self._values is None or batch.clears != self._clears:
+            return
+        for key, outcome in extra.items():
+            if key not in self._waiting and key not in self._values:
+                self._values[key] = outcome
+
+    # -- ends --------------------------------------------------------------------------------------------------
+
+    def _end(self, batch: Batch) -> None:
+        """Take a batch out of everything. Its callers are answered right before or after."""
+        if batch.state is BatchState.ENDED:
+            return
+        if self._open is batch:
+            self._open = None
+        keys = batch.callers.futures
+        if batch.state is BatchState.WAITING:
+            self._unsent -= len(keys)
+        batch.state = BatchState.ENDED
+        batch.ended = True
+        if batch.timer is not None:
+            batch.timer.cancel()
+        waiting = self._waiting
+        if batch.clears == self._clears and len(waiting) == len(keys):
+            waiting.clear()  # they are the same keys: none was cleared, and no other batch is under way
+        else:
+            for key in keys:
+                if waiting.get(key) is batch:
+                    del waiting[key]
+        self._batches.discard(batch)
+
+    def _fail(self, batch: Batch, error: BaseException) -> None:
+        """Answer everybody who still waits with an exception."""
+        if batch.state is BatchState.ENDED:
+            if isinstance(error, Exception):
+                # Its callers have their answers; an error after that (of a user's cache_map, or of a batch function
+                # that was cancelled) is nobody's answer, so it is asyncio's to report.
+                batch.callers.loop.call_exception_handler(
+                    {"message": f"{self!r}: error after the end of a batch", "exception": error}
+                )
+            return
+        self._failures += 1
+        self._end(batch)
+        task = batch.task
+        if isinstance(error, CancelledError) and task is not None and task.cancelling():
+            stopped = BatchCancelledError(f"{self.name}: the batch was cancelled with its task, as when a loop ends")
+            batch.callers.fail_all(stopped, quietly=True)
+        else:
+            batch.callers.fail_all(error)
+
+    def _time_out(self, batch: Batch) -> None:
+        """End a batch that took too long. Whether its function notices or not, its callers are answered."""
+        self._failures += 1
+        count = len(batch.callers.futures)
+        self._end(batch)
+        batch.callers.fail_all(
+            LoaderTimeoutError(f"{self.name}: a batch of {count} keys was not answered within {self._timeout} seconds")
+        )
+        self._cancel(batch)
+
+    def _task_ended(self, batch: Batch, task: Task[None]) -> None:
+        """Settle what a task that was cancelled before its first step could not."""
+        if batch.state is not BatchState.ENDED:
+            self._fail(batch, CancelledError())
+        if not task.cancelled():
+            task.exception()  # the callers have it; KeyboardInterrupt and SystemExit have left through the loop
+
+    def _cancel(self, batch: Batch) -> None:
+        assert batch.task is not None
+        batch.task.cancel()
+
+    def _close(self) -> list[Task[None]]:
+        """Answer everybody, cancel every batch and refuse more; the tasks that are ending."""
+        if self._batches and _get_running_loop() is not self._loop:
+            self._come_home()
+        self._closed = True
+        self._loop = None
+        batches = list(self._batches)
+        for batch in batches:
+            self._end(batch)
+            batch.callers.fail_all(LoaderClosedError(f"{self.name}: closed before this key was answered"), quietly=True)
+            self._cancel(batch)
+        self._answered.clear()
+        return [batch.task for batch in batches if batch.task is not None]

@@ -1,0 +1,126 @@
+"""When a batch leaves.
+
+A batch leaves when its loaders have *settled* (no resolver that can run has a new key to add), when a time *window*
+is over, or at once because it is full or was flushed. Whichever it is, the batch's own task waits for it, so that
+nothing is left armed behind a batch that has left.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, final
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Generator
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Settle:
+    """Let a batch leave once no loader of its scope has got a new key for `turns` turns of the event loop.
+
+    One turn reaches the least number of batches for every ordinary shape of a query. A resolver that gives way to
+    the loop several times before it loads (`await asyncio.sleep(0)`, a permission that awaits what is already
+    there) needs more; each turn costs a few microseconds of an idle loop, and under load 4 to 5 % of the service
+    time of a request.
+
+    Args:
+        turns: How many quiet turns in a row count as settled, at least 1.
+        max_turns: After how many turns the batch leaves whether it is quiet or not, at least `turns`.
+
+    Raises:
+        ValueError: If one of them is too small.
+        TypeError: If one of them is no whole number.
+    """
+
+    turns: int = 1
+    max_turns: int = 50
+
+    def __post_init__(self) -> None:
+        whole_number("Settle(turns=)", self.turns, least=1)
+        whole_number("Settle(max_turns=)", self.max_turns, least=self.turns)
+
+
+class Activity:
+    """How many new keys the loaders of one scope have been asked for: what settling watches."""
+
+    __slots__ = ("keys",)
+
+    def __init__(self) -> None:
+        self.keys = 0
+
+
+class Departure:
+    """One batch's leaving. `now` makes it leave at the next turn of the loop, whatever it was waiting for."""
+
+    __slots__ = ("_wake", "due")
+
+    def __init__(self) -> None:
+        self.due = False
+        self._wake: Future[None] | None = None
+
+    def now(self) -> None:
+        """End the wait."""
+        self.due = True
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    async def settled(self, rule: Settle, activity: Activity) -> None:
+        """Wait until the scope has settled."""
+        quiet, seen = 0, activity.keys
+        for _ in range(rule.max_turns):
+            if self.due:
+                return
+            await _turn()
+            if activity.keys != seen:
+                quiet, seen = 0, activity.keys
+            else:
+                quiet += 1
+                if quiet == rule.turns:
+                    return
+
+    async def at(self, loop: AbstractEventLoop, when: float) -> None:
+        """Wait until `loop.time()` is `when`."""
+        if self.due:
+            return
+        self._wake = loop.create_future()
+        timer = loop.call_at(when, self.now)
+        try:
+            await self._wake
+        finally:
+            timer.cancel()
+
+
+@types.coroutine
+def _turn() -> Generator[None, Any, None]:
+    """Give way to the loop for one turn: `asyncio.sleep(0)` without its second coroutine."""
+    yield
+
+
+def whole_number(name: str, value: object, *, least: int) -> None:
+    """Refuse what is no whole number, or too small a one.
+
+    Raises:
+        TypeError: If `value` is no int.
+        ValueError: If it is below `least`.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError(f"{name} takes a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def seconds(name: str, value: object) -> float:
+    """A time span as a float.
+
+    Raises:
+        TypeError: If `value` is no number.
+        ValueError: If it is negative or not finite.
+    """
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise TypeError(f"{name} takes a number of seconds, not {value!r}")
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{name} takes a number of seconds that is finite and not negative, not {value!r}")
+    return float(value)

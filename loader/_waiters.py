@@ -1,0 +1,190 @@
+"""The callers of a batch: one value for each key, many callers, each free to leave.
+
+All rules of cancellation live here. A caller owns one future. Nobody else holds it, so that cancelling it (which is
+what cancelling the task that awaits it does) changes nothing for anybody else; and nothing is ever set on a future
+that is done, so that a caller that left is passed over.
+
+An *outcome* is what a key came to: a value, or an exception instance, which the callers of that key get raised.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loader.errors import BatchCancelledError, BatchFailedError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+    from collections.abc import Hashable, Mapping, Sequence
+
+
+def answer(future: Future[Any], outcome: object) -> None:
+    """Settle `future` with an outcome, unless it is done."""
+    if future.done():
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(failure(outcome))
+    else:
+        future.set_result(outcome)
+
+
+def failure(error: BaseException) -> Exception:
+    """The exception that callers get for `error`: always one that a future can hold and `except Exception` catches.
+
+    A `CancelledError` would look to the caller as if it had itself been cancelled, `SystemExit` would end the
+    process from wherever it is awaited, and a future refuses `StopIteration`.
+    """
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    name = type(error).__name__
+    if name == "CancelledError":
+        safe: Exception = BatchCancelledError(
+            "the batch function was cancelled from within (a task, a driver or a pool that it waited for)"
+        )
+    else:
+        safe = BatchFailedError(f"the batch function ended with {name}: {error}")
+    safe.__cause__ = error
+    return safe
+
+
+class Group:
+    """The one future of a `load_many`, and what has been found for it so far."""
+
+    __slots__ = ("_found", "_keys", "_missing", "_return_exceptions", "future")
+
+    def __init__(
+        self,
+        future: Future[list[Any]],
+        keys: Sequence[Hashable],
+        found: dict[Hashable, Any],
+        missing: int,
+        *,
+        return_exceptions: bool,
+    ) -> None:
+        self.future = future
+        self._keys = keys
+        self._found = found
+        self._missing = missing
+        self._return_exceptions = return_exceptions
+        if not missing:
+            self._finish(found)
+
+    def take(self, keys: Mapping[Hashable, object], outcomes: Mapping[Hashable, Any]) -> None:
+        """Take the outcomes of `keys`, some of those that were missing; the last ones settle the future."""
+        if self.future.done():
+            return
+        if not self._return_exceptions:
+            for key in keys:
+                if isinstance(outcomes[key], BaseException):
+                    answer(self.future, outcomes[key])
+                    return
+        self._missing -= len(keys)
+        if not self._missing and not self._found:
+            self._finish(outcomes)  # everything came from one batch: nothing to put together
+            return
+        for key in keys:
+            self._found[key] = outcomes[key]
+        if not self._missing:
+            self._finish(self._found)
+
+    def _finish(self, found: Mapping[Hashable, Any]) -> None:
+        results = [found[key] for key in self._keys]
+        failed = [index for index, result in enumerate(results) if isinstance(result, BaseException)]
+        if failed and not self._return_exceptions:
+            answer(self.future, results[failed[0]])
+            return
+        for index in failed:
+            results[index] = failure(results[index])
+        self.future.set_result(results)
+
+
+class Callers:
+    """Who waits for the keys of one batch.
+
+    Attributes:
+        futures: For each key, in the order of the first question for it, the future of its only caller or a list of
+            its callers' futures. A `load_many` stands with its one future under each of its keys.
+        groups: The `load_many`s among the callers: their future, and which keys they still lack from this batch.
+    """
+
+    __slots__ = ("futures", "groups", "loop")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self.loop = loop
+        self.futures: dict[Hashable, Future[Any] | list[Future[Any]]] = {}
+        self.groups: dict[Future[Any], tuple[Group, dict[Hashable, None]]] = {}
+
+    def join(self, key: Hashable, future: Future[Any]) -> None:
+        """Let one more caller wait for a key of this batch, or a first one for a new key."""
+        others = self.futures.setdefault(key, future)
+        if isinstance(others, list):
+            others.append(future)
+        elif others is not future:
+            self.futures[key] = [others, future]
+
+    def join_group(self, group: Group, keys: dict[Hashable, None]) -> None:
+        """Let a `load_many` wait for several keys."""
+        self.groups[group.future] = (group, keys)
+        for key in keys:
+            self.join(key, group.future)
+
+    def abandoned(self) -> list[Hashable]:
+        """The keys that nobody waits for any more."""
+        return [
+            key
+            for key, callers in self.futures.items()
+            if (all(future.done() for future in callers) if isinstance(callers, list) else callers.done())
+        ]
+
+    def answer_key(self, key: Hashable, outcome: object) -> None:
+        """Settle the callers of one key, which then is no key of this batch any more."""
+        callers = self.futures.pop(key)
+        for future in callers if isinstance(callers, list) else (callers,):
+            if future in self.groups:
+                group, keys = self.groups[future]
+                del keys[key]
+                group.take({key: None}, {key: outcome})
+            else:
+                answer(future, outcome)
+
+    def answer_all(self, outcomes: Mapping[Hashable, Any]) -> None:
+        """Settle every caller: `outcomes` has one for each key."""
+        groups = self.groups
+        for key, callers in self.futures.items():
+            # Written out for the usual case of one caller that gets a value: a call for each key costs half as
+            # much again as the whole of this loop.
+            if isinstance(callers, list):
+                for future in callers:
+                    if future not in groups:
+                        answer(future, outcomes[key])
+            elif groups and callers in groups:
+                continue
+            elif isinstance(outcome := outcomes[key], BaseException):
+                answer(callers, outcome)
+            elif not callers.done():
+                callers.set_result(outcome)
+        for group, keys in groups.values():
+            group.take(keys, outcomes)
+        self._forget()
+
+    def fail_all(self, error: BaseException, *, quietly: bool = False) -> None:
+        """Settle every caller with `error`.
+
+        Args:
+            error: What the callers get, through `failure`.
+            quietly: asyncio complains of an exception that nobody ever looks at. That is right for a failure of the
+                backend, and noise where the callers left together with what they waited for (a closed scope).
+        """
+        error = failure(error)
+        for callers in self.futures.values():
+            for future in callers if isinstance(callers, list) else (callers,):
+                if not future.done():
+                    future.set_exception(error)
+                    if quietly:
+                        future.exception()
+        self._forget()
+
+    def _forget(self) -> None:
+        # Whoever still holds this batch (a traceback, a context) must not keep its callers alive.
+        self.futures = {}
+        self.groups = {}
