@@ -1,1 +1,48 @@
-"""The DataLoader that Strawberry users deserve."""
+"""The DataLoader that Strawberry users deserve.
+
+`DataLoader` answers one key at a time from batches. `Loaders` with `@dataloader` declares the loaders of a request.
+Importing this package imports the standard library only; what belongs to a framework is imported by its own name.
+
+- `loader.errors`: every exception.
+- `loader.strawberry`: scopes for operations, and context factories for Starlette and FastAPI.
+"""
+
+from loader._dataloader import DataLoader, DataLoaderStatistics
+from loader._declare import dataloader
+from loader._dispatch import Settle
+from loader._results import RAISE
+from loader._scope import Loaders, Scope
+from loader.errors import (
+    BatchCancelledError,
+    BatchFailedError,
+    BatchResultError,
+    KeyNotFoundError,
+    LoaderClosedError,
+    LoaderError,
+    LoaderLoopError,
+    LoaderOverloadedError,
+    LoaderTimeoutError,
+    RunCancelledError,
+    SelfWaitError,
+)
+
+__all__ = [
+    "RAISE",
+    "BatchCancelledError",
+    "BatchFailedError",
+    "BatchResultError",
+    "DataLoader",
+    "DataLoaderStatistics",
+    "KeyNotFoundError",
+    "LoaderClosedError",
+    "LoaderError",
+    "LoaderLoopError",
+    "LoaderOverloadedError",
+    "LoaderTimeoutError",
+    "Loaders",
+    "RunCancelledError",
+    "Scope",
+    "SelfWaitError",
+    "Settle",
+    "dataloader",
+]

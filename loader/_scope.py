@@ -1,0 +1,314 @@
+"""Loaders and their scopes: declared once, made on first use, gone with the operation they served.
+
+A `Loaders` subclass is the declaration, an instance holds what the loaders of one request work with, and the
+`DataLoader`s behind its attributes live in a `Scope`: that of the current operation, or the instance's own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from contextvars import ContextVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, final
+
+from loader._dataloader import DataLoader
+from loader._dispatch import Activity, whole_number
+from loader._limits import Limit
+from loader.errors import LoaderClosedError
+
+if TYPE_CHECKING:
+    from asyncio import Task
+    from collections.abc import Callable, Hashable
+    from types import TracebackType
+    from typing import Self
+
+K = TypeVar("K")
+V = TypeVar("V")
+P = ParamSpec("P")
+
+
+@final
+class Scope:
+    """The life of one operation's loaders: one set of caches, one clock of settling, one set of context variables.
+
+    Loaders of one scope gather together: a batch of one waits while another gets new keys. Batches run in a copy of
+    the context that was current when the scope was made. Whoever makes a scope closes it.
+
+    Example:
+        >>> import asyncio
+        >>> from loader import Loaders, Scope, dataloader
+        >>> class AppLoaders(Loaders):
+        ...     @dataloader
+        ...     async def doubles(self, numbers: list[int]) -> list[int]:
+        ...         return [2 * number for number in numbers]
+        >>> async def main() -> int:
+        ...     loaders = AppLoaders()
+        ...     async with Scope():
+        ...         return await loaders.doubles.load(21)
+        >>> asyncio.run(main())
+        42
+    """
+
+    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_outer", "closed")
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._context = contextvars.copy_context()
+        self._activity = Activity()
+        # The key holds the id of a `Loaders`, which the loader's batch function keeps alive.
+        self._loaders: dict[
+            tuple[int, Declaration[Any, Any, Any], Hashable], tuple[Loaders, DeclaredLoader[Any, Any, Any]]
+        ] = {}
+        self._outer: Scope | None = None
+
+    @staticmethod
+    def current() -> Scope | None:
+        """The scope that loads made here belong to, None if each `Loaders` is its own."""
+        return _current.get()
+
+    def enter(self) -> Scope | None:
+        """Make this the current scope from here on in this context; the one that was it before.
+
+        It has no counterpart that resets a token, since an operation may end in another context than it began in:
+        enter the previous scope again, or `Scope.leave` if there was none.
+        """
+        outer = _current.get()
+        _current.set(self)
+        return outer
+
+    @staticmethod
+    def leave(outer: Scope | None) -> None:
+        """Make `outer`, what `enter` returned, the current scope again."""
+        _current.set(outer)
+
+    def clear_all(self) -> None:
+        """Forget every value of every loader of the scope; batches under way go on for those who wait for them."""
+        for _, loader in self._loaders.values():
+            loader.clear_all()
+
+    def close(self) -> None:
+        """Cancel every batch and refuse more loads; who waits gets a `LoaderClosedError`.
+
+        The cancelled batch functions end within the next turns of the loop. `aclose`, or that of their `Loaders`,
+        waits for it.
+        """
+        self.closed = True
+        for loaders, loader in self._loaders.values():
+            loaders._let_end(loader._close())
+
+    async def aclose(self) -> None:
+        """`close` the scope and wait until its batch functions have ended.
+
+        Cancellation: Everybody has been answered before the wait; only the wait ends.
+        """
+        self.close()
+        await _ended({task for loaders, _ in self._loaders.values() for task in loaders._ending})
+
+    async def __aenter__(self) -> Self:
+        self._outer = self.enter()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        Scope.leave(self._outer)
+        await self.aclose()
+
+    def _loader(
+        self, loaders: Loaders, declaration: Declaration[K, V, P], parameters: dict[str, Any], key: Hashable
+    ) -> DeclaredLoader[K, V, P]:
+        """The scope's loader of this declaration with these parameters, made on first use."""
+        made = self._loaders.get((id(loaders), declaration, key))
+        if made is not None:
+            return made[1]
+        if self.closed:
+            raise LoaderClosedError(
+                f"{type(loaders).__name__}.{declaration.name}: the scope is closed, as the operation it served is over"
+            )
+        loader = declaration.make(loaders, parameters)
+        loader._context = self._context
+        loader._activity = self._activity
+        if loaders._limit is not None:
+            loader._limits = (*loader._limits, loaders._limit)
+        self._loaders[id(loaders), declaration, key] = (loaders, loader)
+        return loader
+
+
+_current: ContextVar[Scope | None] = ContextVar("loader.scope", default=None)
+
+
+class Loaders:
+    """The loaders of one request: subclass it, declare them with `@dataloader`, make an instance for each request.
+
+    An attribute gives the loader that lives in the current `Scope`, or in the instance itself where there is none.
+    Instances are closed by whoever makes them, with `aclose` or `async with`; the context factories of
+    `loader.strawberry` do.
+
+    Example:
+        >>> import asyncio
+        >>> from loader import Loaders, dataloader
+        >>> class AppLoaders(Loaders):
+        ...     def __init__(self, names: dict[int, str]) -> None:
+        ...         self.names = names
+        ...     @dataloader(default=None)
+        ...     async def users(self, ids: list[int]) -> dict[int, str]:
+        ...         return {id: self.names[id] for id in ids if id in self.names}
+        >>> async def main() -> list[str | None]:
+        ...     async with AppLoaders({1: "Ada"}) as loaders:
+        ...         return await loaders.users.load_many([1, 2])
+        >>> asyncio.run(main())
+        ['Ada', None]
+
+    Class arguments:
+        max_concurrent_batches: How many batches of all the loaders of an instance run at once, in whatever scopes; 1
+            where they share a database session, which serves one statement at a time. A batch that another one
+            waits for runs in its place.
+    """
+
+    _max_concurrent_batches: int | None = None
+    _own: Scope
+    _limit: Limit | None
+    _ending: set[Task[None]]
+
+    def __init_subclass__(cls, *, max_concurrent_batches: int | None = None, **rest: Any) -> None:
+        super().__init_subclass__(**rest)
+        if max_concurrent_batches is not None:
+            whole_number("max_concurrent_batches", max_concurrent_batches, least=1)
+            cls._max_concurrent_batches = max_concurrent_batches
+
+    def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
+        # Not in __init__: a subclass has its own and need not call this one's.
+        self = super().__new__(cls)
+        self._own = Scope()
+        self._limit = None if cls._max_concurrent_batches is None else Limit(cls._max_concurrent_batches)
+        self._ending = set()
+        return self
+
+    def clear_all(self) -> None:
+        """Forget every value that loaders of the current scope hold."""
+        (_current.get() or self._own).clear_all()
+
+    async def aclose(self) -> None:
+        """Close the instance's own scope, and wait for every batch function that a closed scope has cancelled.
+
+        Cancellation: Everybody has been answered before the wait; only the wait ends.
+        """
+        self._own.close()
+        await _ended(self._ending)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _let_end(self, tasks: list[Task[None]]) -> None:
+        """Remember cancelled tasks until they have ended: what they work with must not be closed before."""
+        for task in tasks:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+
+
+async def _ended(tasks: set[Task[None]]) -> None:
+    """Wait until tasks have ended; one that asks is not waited for."""
+    others = tasks - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others)
+
+
+@final
+class DeclaredLoader(DataLoader[K, V], Generic[K, V, P]):
+    """The loader behind an attribute of a `Loaders`: a `DataLoader` that can be called with parameters."""
+
+    _siblings: Callable[[dict[str, Any]], DeclaredLoader[K, V, P]]
+
+    def __call__(self, *arguments: P.args, **parameters: P.kwargs) -> DeclaredLoader[K, V, P]:
+        """The loader with these parameters: one for each distinct set of values.
+
+        Raises:
+            TypeError: If the method has no such parameter, lacks a value, or a value is not hashable.
+        """
+        if arguments:
+            raise TypeError(f"{self.name} takes parameters by name only")
+        return self._siblings(parameters)
+
+
+class Declaration(Generic[K, V, P]):
+    """A method of a `Loaders` that is a batch function, and the options of its loader."""
+
+    def __init__(self, method: Callable[..., Any], options: dict[str, Any]) -> None:
+        self.name = method.__name__
+        self.method = method
+        self.options = options
+        self.__doc__ = method.__doc__
+        parameters = list(inspect.signature(method).parameters.values())
+        if len(parameters) < 2 or parameters[1].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise TypeError(f"@dataloader: {self.name} must take self and a list of keys")
+        self.parameters: list[inspect.Parameter] = parameters[2:]
+        for parameter in self.parameters:
+            if parameter.kind is not parameter.KEYWORD_ONLY:
+                raise TypeError(
+                    f"@dataloader: the parameter {parameter.name!r} of {self.name} must be keyword-only (put it "
+                    "behind a *): the loader is called with the keys alone, and once for each set of parameters"
+                )
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        if not issubclass(owner, Loaders):
+            raise TypeError(f"@dataloader: {owner.__name__}.{name} is not in a subclass of Loaders")
+        self.name = name
+
+    def __get__(self, loaders: Any, owner: type) -> Any:
+        if loaders is None:
+            return self
+        return self.bound(loaders, {})
+
+    def bound(self, loaders: Loaders, given: dict[str, Any]) -> DeclaredLoader[K, V, P]:
+        """The loader in the current scope with the parameters given, and the defaults for the others."""
+        scope = _current.get()
+        if scope is None:
+            scope = loaders._own
+        if not self.parameters and not given:
+            return scope._loader(loaders, self, given, ())
+        values, key = self._parameter_values(loaders, given)
+        return scope._loader(loaders, self, values, key)
+
+    def make(self, loaders: Loaders, parameters: dict[str, Any]) -> DeclaredLoader[K, V, P]:
+        """A new loader of this declaration."""
+        shown = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        loader: DeclaredLoader[K, V, P] = DeclaredLoader(
+            partial(self.method, loaders, **parameters),
+            **{"name": f"{type(loaders).__name__}.{self.name}" + (f"({shown})" if shown else ""), **self.options},
+        )
+        loader._siblings = partial(self.bound, loaders)
+        return loader
+
+    def _parameter_values(self, loaders: Loaders, given: dict[str, Any]) -> tuple[dict[str, Any], Hashable]:
+        who = f"{type(loaders).__name__}.{self.name}"
+        values: dict[str, Any] = {}
+        for parameter in self.parameters:
+            value = given.get(parameter.name, parameter.default)
+            if value is parameter.empty:
+                raise TypeError(
+                    f"{who}: the parameter {parameter.name!r} has no default; call {who}({parameter.name}=...)"
+                )
+            values[parameter.name] = value
+        if unknown := given.keys() - values.keys():
+            raise TypeError(f"{who} has no parameter {min(unknown)!r}; it has {sorted(values) or 'none'}")
+        # 1, 1.0 and True are equal, and different values of a parameter all the same.
+        key = tuple((type(value), value) for value in values.values())
+        for name, value in values.items():
+            try:
+                hash(value)
+            except TypeError:
+                raise TypeError(
+                    f"{who}: the value of {name!r} must be hashable, since each set of values has a loader of its own; "
+                    f"{value!r} is not"
+                ) from None
+        return values, key
