@@ -11,7 +11,7 @@ from loader._dataloader import DataLoader, DataLoaderStatistics
 from loader._declare import dataloader
 from loader._dispatch import Settle
 from loader._results import RAISE
-from loader._scope import Loaders, Scope
+from loader._scope import Declaration, DeclaredLoader, Loaders, Scope
 from loader.errors import (
     BatchCancelledError,
     BatchFailedError,
@@ -33,6 +33,8 @@ __all__ = [
     "BatchResultError",
     "DataLoader",
     "DataLoaderStatistics",
+    "Declaration",
+    "DeclaredLoader",
     "KeyNotFoundError",
     "LoaderClosedError",
     "LoaderError",

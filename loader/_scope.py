@@ -56,6 +56,7 @@ class Scope:
     def __init__(self) -> None:
         self.closed = False
         self._context = contextvars.copy_context()
+        self._context.run(_current.set, self)  # what a batch function loads belongs to the scope of its batch
         self._activity = Activity()
         # The key holds the id of a `Loaders`, which the loader's batch function keeps alive.
         self._loaders: dict[
@@ -131,7 +132,9 @@ class Scope:
         loader._context = self._context
         loader._activity = self._activity
         if loaders._limit is not None:
-            loader._limits = (*loader._limits, loaders._limit)
+            # In this order everywhere: a batch that queues at the common limit must not hold a slot of its loader, which
+            # one that has passed the common limit may wait for.
+            loader._limits = (loaders._limit, *loader._limits)
         self._loaders[id(loaders), declaration, key] = (loaders, loader)
         return loader
 
@@ -181,9 +184,10 @@ class Loaders:
     def __new__(cls, *_arguments: Any, **_named: Any) -> Self:
         # Not in __init__: a subclass has its own and need not call this one's.
         self = super().__new__(cls)
-        self._own = Scope()
-        self._limit = None if cls._max_concurrent_batches is None else Limit(cls._max_concurrent_batches)
-        self._ending = set()
+        own = Scope()
+        own._context.run(_current.set, None)  # an instance is its own scope where there is no other
+        limit = None if cls._max_concurrent_batches is None else Limit(cls._max_concurrent_batches)
+        vars(self).update(_own=own, _limit=limit, _ending=set())  # so that a frozen dataclass may be a `Loaders`
         return self
 
     def clear_all(self) -> None:
@@ -244,6 +248,7 @@ class Declaration(Generic[K, V, P]):
         self.name = method.__name__
         self.method = method
         self.options = options
+        self.owner: type[Loaders] = Loaders  # until __set_name__ says which
         self.__doc__ = method.__doc__
         parameters = list(inspect.signature(method).parameters.values())
         if len(parameters) < 2 or parameters[1].kind not in (
@@ -263,10 +268,13 @@ class Declaration(Generic[K, V, P]):
         if not issubclass(owner, Loaders):
             raise TypeError(f"@dataloader: {owner.__name__}.{name} is not in a subclass of Loaders")
         self.name = name
+        self.owner = owner
 
     def __get__(self, loaders: Any, owner: type) -> Any:
         if loaders is None:
             return self
+        if any(parameter.default is parameter.empty for parameter in self.parameters):
+            return _Incomplete(self, loaders)
         return self.bound(loaders, {})
 
     def bound(self, loaders: Loaders, given: dict[str, Any]) -> DeclaredLoader[K, V, P]:
@@ -312,3 +320,19 @@ class Declaration(Generic[K, V, P]):
                     f"{value!r} is not"
                 ) from None
         return values, key
+
+
+class _Incomplete:
+    """Stands for a loader with a parameter that has no default: all one can do is to call it with its parameters."""
+
+    def __init__(self, declaration: Declaration[Any, Any, Any], loaders: Loaders) -> None:
+        self._declaration = declaration
+        self._loaders = loaders
+
+    def __call__(self, **parameters: Any) -> DeclaredLoader[Any, Any, Any]:
+        return self._declaration.bound(self._loaders, parameters)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)  # somebody looks what kind of object this is
+        return getattr(self(), name)  # which says what parameter is missing

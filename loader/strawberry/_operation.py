@@ -1,0 +1,106 @@
+"""One operation: its scope, the scope of its current event, and the loaders in its context."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+from loader import Scope
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loader import Declaration, DeclaredLoader
+
+
+class Operation:
+    """The scopes of one operation, from its first hook to its last frame.
+
+    A query has one scope, and so has a mutation, whose root fields each start with empty caches. Each event of a
+    subscription has a scope of its own; the source of the events has that of the operation, which forgets what it
+    knows when an event begins, so that the source reads afresh too.
+
+    Attributes:
+        scope: The operation's scope.
+        context: The context value that resolvers get.
+        planned: What the plan has loaded for the list that is being completed: for each relation, with its
+            parameters, the outcome of each key. It is full only while that list is completed, which never waits.
+        left: Whether the last hook is over while results are still to come: then the executor closes the operation.
+        finished: Whether the executor has nothing more to do.
+    """
+
+    __slots__ = ("_event", "context", "finished", "left", "planned", "scope")
+
+    def __init__(self, context: Any) -> None:
+        self.scope = Scope()
+        self.context = context
+        self.planned: Mapping[Any, Mapping[Any, Any]] = {}
+        self.left = False
+        self.finished = False
+        self._event: Scope | None = None
+
+    @staticmethod
+    def current() -> Operation | None:
+        """The operation that is being executed here."""
+        return current_operation.get()
+
+    def enter(self) -> Operation | None:
+        """Make the operation's scope, or that of the event under way, the current one; the operation that was.
+
+        Called wherever execution comes back to the operation in a context that may not know of it: a consumer may
+        take every step of a stream in a task of its own.
+        """
+        outer = current_operation.get()
+        current_operation.set(self)
+        (self._event or self.scope).enter()
+        return outer
+
+    @staticmethod
+    def leave(outer: Operation | None) -> None:
+        """Make `outer`, what `enter` returned, the current operation again."""
+        if outer is None:
+            current_operation.set(None)
+            Scope.leave(None)
+        else:
+            outer.enter()
+
+    def begin_event(self) -> None:
+        """Start an event with nothing known."""
+        self.end_event()
+        self.scope.clear_all()
+        self._event = Scope()
+        self.enter()
+
+    def end_event(self) -> None:
+        """End the batches of the event under way, and go back to the operation's scope."""
+        if self._event is not None:
+            self._event.close()
+            self._event = None
+        self.enter()
+
+    def close(self) -> None:
+        """End every batch."""
+        if self._event is not None:
+            self._event.close()
+        self.scope.close()
+
+    def loader(
+        self, declaration: Declaration[Any, Any, Any], parameters: dict[str, Any]
+    ) -> DeclaredLoader[Any, Any, Any]:
+        """The loader of a declaration, from the `Loaders` in the operation's context.
+
+        Raises:
+            TypeError: If the context has no `Loaders` with that declaration, or the parameters do not fit it.
+        """
+        context = self.context
+        loaders = context.get("loaders") if isinstance(context, dict) else getattr(context, "loaders", None)
+        if not isinstance(loaders, declaration.owner):
+            owner = declaration.owner.__name__
+            raise TypeError(
+                f"the loader {owner}.{declaration.name} needs an instance of {owner} in the context, as "
+                f"context['loaders'] or context.loaders; there it is {loaders!r}"
+            )
+        return declaration.bound(loaders, parameters)
+
+
+current_operation: ContextVar[Operation | None] = ContextVar("loader.operation", default=None)

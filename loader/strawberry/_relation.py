@@ -1,0 +1,250 @@
+"""`relation`: a field that a loader answers, declared in one line."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from strawberry.annotation import StrawberryAnnotation
+from strawberry.types.arguments import StrawberryArgument
+from strawberry.types.base import StrawberryList
+from strawberry.types.field import StrawberryField
+
+from loader import Declaration, Loaders
+from loader.strawberry._operation import current_operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from typing import Self
+
+    from strawberry import Schema
+    from strawberry.extensions.field_extension import FieldExtension
+    from strawberry.permission import BasePermission
+
+    Key = str | tuple[str, ...] | Callable[[Any], Any]
+
+
+def relation(
+    loader: Any,
+    key: Key,
+    *,
+    parameters: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    description: str | None = None,
+    deprecation_reason: str | None = None,
+    permission_classes: list[type[BasePermission]] | None = None,
+    directives: Sequence[object] = (),
+    extensions: list[FieldExtension] | None = None,
+    metadata: Mapping[Any, Any] | None = None,
+) -> Any:
+    """A field whose value a loader has, under a key that the object knows.
+
+    The annotation of the field says its type: one object, one or None, or a list, as the loader gives it. The schema
+    needs `loader.strawberry.install`, the context an instance of the loader's class as `loaders`. A list above the
+    field loads the keys of all its items at once and the field then costs what an attribute costs, unless it has
+    permission classes or extensions, which run first.
+
+    Example:
+        >>> import asyncio, strawberry
+        >>> from loader import Loaders, dataloader
+        >>> from loader.strawberry import install, relation
+        >>> @strawberry.type
+        ... class Airline:
+        ...     name: str
+        >>> class AppLoaders(Loaders):
+        ...     @dataloader
+        ...     async def airlines(self, codes: list[str]) -> dict[str, Airline]:
+        ...         return {code: Airline(name=f"{code} Airlines") for code in codes}
+        >>> @strawberry.type
+        ... class Flight:
+        ...     carrier_code: strawberry.Private[str]
+        ...     carrier: Airline = relation(AppLoaders.airlines, "carrier_code")
+        >>> @strawberry.type
+        ... class Query:
+        ...     @strawberry.field
+        ...     def flights(self) -> list[Flight]:
+        ...         return [Flight(carrier_code="UA"), Flight(carrier_code="AA")]
+        >>> schema = strawberry.Schema(Query)
+        >>> install(schema, loaders=AppLoaders)
+        >>> async def main() -> None:
+        ...     async with AppLoaders() as loaders:
+        ...         context = {"loaders": loaders}
+        ...         result = await schema.execute("{ flights { carrier { name } } }", context_value=context)
+        ...         print(result.data)
+        >>> asyncio.run(main())
+        {'flights': [{'carrier': {'name': 'UA Airlines'}}, {'carrier': {'name': 'AA Airlines'}}]}
+
+    Args:
+        loader: The loader, as the attribute of its class: `AppLoaders.airlines`. Its keyword parameters become
+            arguments of the field, with their types and defaults.
+        key: Where the object has the key: the name of an attribute, a tuple of names for a composite key, or a
+            function of the object. A key that is None, or has a part that is None, asks nothing: the field is null,
+            or an empty list where its type is a list that cannot be null.
+        parameters: Values for parameters of the loader, which then are no arguments of the field.
+        name: The name in the schema, if it is not the attribute's.
+        description: As for `strawberry.field`, and so are the following.
+        deprecation_reason: Why the field should not be used any more.
+        permission_classes: Asked before the loader is.
+        directives: Schema directives of the field.
+        extensions: Field extensions.
+        metadata: Metadata of the dataclass field.
+
+    Raises:
+        TypeError: If `loader` is no declared loader, `key` is none of the above, or the loader has no such parameter.
+    """
+    if not isinstance(loader, Declaration):
+        raise TypeError(
+            f"relation takes a loader as the attribute of its class, as in relation(AppLoaders.airlines, ...), "
+            f"not {loader!r}"
+        )
+    field = RelationField(
+        graphql_name=name,
+        description=description,
+        deprecation_reason=deprecation_reason,
+        permission_classes=permission_classes or [],
+        directives=directives,
+        extensions=extensions or [],
+        metadata=metadata,
+    )
+    field.relate(loader, key, dict(parameters or {}))
+    return field
+
+
+class RelationField(StrawberryField):
+    """The field of a `relation`. It is no argument of its class's constructor.
+
+    It overrides `get_result`, which is the fastest resolver that Strawberry supports: it takes part in everything
+    that fields do, and without arguments and extensions runs without an `Info`.
+    """
+
+    declaration: Declaration[Any, Any, Any]
+    _key: Key = ""
+    _default_resolver: Callable[[Any, str], Any] = getattr
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.init = self.repr = self.compare = False
+
+    def __copy__(self) -> Self:
+        copied = super().__copy__()
+        copied.relate(self.declaration, self._key, self._fixed)
+        return copied
+
+    def relate(self, declaration: Declaration[Any, Any, Any], key: Key, fixed: dict[str, Any]) -> None:
+        """Say what the field asks: the second half of making one, since Strawberry copies fields by the first."""
+        if unknown := fixed.keys() - {parameter.name for parameter in declaration.parameters}:
+            raise TypeError(f"the loader {declaration.name} has no parameter {min(unknown)!r}")
+        self.declaration = declaration
+        self._key = key
+        self._fixed = fixed
+        self._open = [parameter for parameter in declaration.parameters if parameter.name not in fixed]
+        self.find_key = _key_function(key, getattr)
+        if self._open:
+            namespace = declaration.method.__globals__
+            self._arguments = [
+                StrawberryArgument(
+                    python_name=parameter.name,
+                    graphql_name=None,
+                    type_annotation=StrawberryAnnotation(parameter.annotation, namespace=namespace),
+                    default=parameter.default,
+                )
+                for parameter in self._open
+            ]
+
+    @property
+    def is_basic_field(self) -> bool:
+        """Whether Strawberry may call `get_result` without arguments and `Info`."""
+        return not self.extensions and not self._open
+
+    @property
+    def may_be_planned(self) -> bool:
+        """Whether nothing has to run before the loader is asked."""
+        return not self.extensions
+
+    @property
+    def default_resolver(self) -> Callable[[Any, str], Any]:
+        """How the schema reads an object's attributes; the schema says so when it is built."""
+        return self._default_resolver
+
+    @default_resolver.setter
+    def default_resolver(self, resolver: Callable[[Any, str], Any]) -> None:
+        self._default_resolver = resolver
+        self.find_key = _key_function(self._key, resolver)
+
+    def parameters(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
+        """The loader's parameters, given the field's arguments."""
+        return {**self._fixed, **arguments} if arguments else self._fixed
+
+    def planned_as(self, arguments: dict[str, Any]) -> Hashable:
+        """What the outcomes of this field with these arguments stand under while a planned list is completed."""
+        return (self, *arguments.items()) if arguments else self
+
+    def get_result(self, source: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # the signature of the base
+        """The value if it is known, else a future of it."""
+        return self.resolve(source, info, kwargs)
+
+    def resolve(self, source: Any, info: Any, kwargs: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  # GraphQL's signature
+        """The same, as a resolver that GraphQL calls directly where the field has neither arguments nor extensions.
+
+        This is what every item of a planned list goes through: nothing is called that need not be.
+        """
+        operation = current_operation.get()
+        if operation is None:
+            raise RuntimeError(
+                f"the relation {self.python_name!r} is resolved outside of an operation that has a scope: "
+                "call loader.strawberry.install(schema)"
+            )
+        key = self.find_key(source)
+        if operation.planned:
+            planned = operation.planned.get((self, *kwargs.items()) if kwargs else self)
+            if planned is not None and key in planned:
+                return planned[key]
+        if asks_nothing(key):
+            return [] if self._never_null_list else None
+        return operation.loader(self.declaration, self.parameters(kwargs)).load(key)
+
+    @property
+    def _never_null_list(self) -> bool:
+        return isinstance(self.type, StrawberryList)
+
+
+def asks_nothing(key: Any) -> bool:
+    """Whether a key, or a part of it, is None."""
+    return key is None or (type(key) is tuple and None in key)
+
+
+def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
+    if callable(key):
+        return key
+    names = (key,) if isinstance(key, str) else key
+    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"the key of a relation is a name, a tuple of names or a function of the object, not {key!r}")
+    if resolver is getattr and (isinstance(key, str) or len(names) > 1):
+        return attrgetter(*names)  # which gives a tuple for several names
+    if isinstance(key, str):
+        return lambda source: resolver(source, key)
+    return lambda source: tuple(resolver(source, name) for name in names)
+
+
+def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
+    """Let GraphQL call plain relations directly, and make sure that `loaders`, if given, answers every relation.
+
+    Raises:
+        TypeError: If one is answered by another class, or `loaders` is no class of loaders.
+    """
+    if loaders is not None and not (isinstance(loaders, type) and issubclass(loaders, Loaders)):
+        raise TypeError(f"install(loaders=) takes a subclass of Loaders, not {loaders!r}")
+    for graphql_type in schema._schema.type_map.values():
+        for field_name, graphql_field in getattr(graphql_type, "fields", {}).items():
+            field = graphql_field.extensions.get("strawberry-definition")
+            if not isinstance(field, RelationField):
+                continue
+            declaration = field.declaration
+            if loaders is not None and not issubclass(loaders, declaration.owner):
+                owner = declaration.owner.__name__
+                raise TypeError(
+                    f"the relation {graphql_type.name}.{field_name} asks {owner}.{declaration.name}, but the loaders "
+                    f"in the context are {loaders.__name__}, which is no {owner}"
+                )
+            if field.is_basic_field and getattr(graphql_field.resolve, "_is_default", False):
+                graphql_field.resolve = field.resolve
