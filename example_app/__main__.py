@@ -1,0 +1,130 @@
+"""`python -m example_app` serves the demo; `python -m example_app query '{ ... }'` answers one query."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import errno
+import json
+import logging
+import os
+import socket
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sqlalchemy import URL
+
+    from example_app.database import Statement
+
+TRY = "{ flights(first: 5) { number airline { name } plane { model } origin { name } weather { temperature } } }"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code; what a person can put right takes one line to say."""
+    parser = argparse.ArgumentParser(
+        prog="python -m example_app",
+        description="Flights out of New York City in January 2013, served as GraphQL.",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
+    parser.add_argument("--port", default=8000, type=_port, help="0 takes a free one (default: %(default)s)")
+    commands = parser.add_subparsers(dest="command", title="commands")
+    query = commands.add_parser("query", help="answer one query here, and show the statements that it took")
+    query.add_argument("graphql", help="the query; - reads it from standard input")
+    options = parser.parse_args(arguments)
+    try:
+        from example_app.build import UnusableDatabaseError, database_url
+
+        try:
+            url = database_url()
+        except UnusableDatabaseError as error:
+            return _fail(str(error))
+        if options.command == "query":
+            text = sys.stdin.read() if options.graphql == "-" else options.graphql
+            return asyncio.run(_answer(url, text))
+        return _serve(url, options.host, options.port)
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] in {"example_app", "loader"}:
+            raise
+        return _fail(f"the module {error.name} is missing: install the demo with pip install -e '.[demo]'")
+    except KeyboardInterrupt:
+        return 130
+
+
+def _port(text: str) -> int:
+    if not (text.isdecimal() and int(text) < 65536):
+        raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _fail(reason: str) -> int:
+    print(f"example_app: {' '.join(reason.split())}", file=sys.stderr)
+    return 1
+
+
+def _serve(url: URL, host: str, port: int) -> int:
+    import uvicorn
+
+    from example_app.app import create_app
+
+    # We bind the socket ourselves: uvicorn would report a failure only after starting the application.
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address[:2], family=family)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return _fail(f"port {port} on {host} is in use: choose another with --port")
+        return _fail(f"cannot listen on port {port} of {host}, {error.strerror}: choose others with --host and --port")
+    with listener:
+        shown = f"[{host}]" if ":" in host else host
+        print(f"GraphiQL is at http://{shown}:{listener.getsockname()[1]}/graphql (Ctrl+C stops it)")
+        print(f"A query to try there:\n  {TRY}", flush=True)
+        server = uvicorn.Server(uvicorn.Config(create_app(url), log_level="warning"))
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after its graceful stop
+            server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+async def _answer(url: URL, query: str) -> int:
+    from example_app.database import Database
+    from example_app.loaders import AppLoaders
+    from example_app.schema import schema
+
+    logging.getLogger("strawberry.execution").disabled = True  # the errors are in the answer
+    statements: list[Statement] = []
+    database = Database(url, on_statement=statements.append)
+    try:
+        started = time.perf_counter()
+        # Strawberry raises an exception for no query at all, and answers a blank one with a syntax error.
+        result = await schema.execute(query or " ", context_value={"loaders": AppLoaders(database)})
+        seconds = time.perf_counter() - started
+    finally:
+        await database.aclose()
+    answer: dict[str, object] = {"data": result.data}
+    if result.errors:
+        answer["errors"] = [error.formatted for error in result.errors]
+    for statement in statements:
+        print(_in_words(statement), file=sys.stderr)
+    print(f"{_count(len(statements), 'statement')}, {seconds * 1000:.0f} ms", file=sys.stderr)
+    try:
+        print(json.dumps(answer, indent=2), flush=True)
+    except BrokenPipeError:  # as with `| head`: leave nothing for the interpreter to flush at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1 if result.errors else 0
+
+
+def _in_words(statement: Statement) -> str:
+    keys = "" if statement.keys is None else f"{_count(statement.keys, 'key')}, "
+    return f"{statement.source}: {keys}{_count(statement.rows, 'row')}, {statement.seconds * 1000:.1f} ms"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

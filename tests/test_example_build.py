@@ -1,0 +1,395 @@
+"""The demo's database: complete, built once, never half, and never in place of somebody else's file."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import URL, create_engine, select
+from sqlalchemy.orm import Session
+
+from example_app import build, models, rows
+from tests.test_example_data import ROOT, built, by, table
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+COMPLETE = [16, 20, 20, 20, 20]
+"""The rows of each table in a build of some rows."""
+
+KILLED_WRITER = """
+import os, signal, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1])
+connection.execute("PRAGMA cache_size = 1")  # so that what is not committed is in the file already
+connection.execute("DELETE FROM airports")
+connection.execute("DELETE FROM flights")
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@functools.cache
+def some_rows(
+    model: type[models.Base], real: Callable[[Any], list[dict[str, Any]]] = rows.read
+) -> list[dict[str, Any]]:
+    return real(model)[:20]
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds take a few rows of each table, which is enough to see whether they are whole."""
+    monkeypatch.setattr(rows, "read", some_rows)
+
+
+@pytest.fixture
+def cached(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the database is by default."""
+    monkeypatch.delenv(build.VARIABLE, raising=False)
+    monkeypatch.setattr(build, "user_cache_path", lambda *_: tmp_path / "cache" / "demo")
+    return tmp_path / "cache" / "demo" / "flights.sqlite3"
+
+
+@pytest.fixture
+def chosen(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the database is because the user said so."""
+    path = tmp_path / "of the user?#.db"
+    monkeypatch.setenv(build.VARIABLE, URL.create("sqlite+aiosqlite", database=str(path)).render_as_string())
+    return path
+
+
+def counts(path: Path) -> list[int]:
+    with closing(sqlite3.connect(path)) as connection:
+        return [
+            connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]  # noqa: S608  # our names
+            for name in ("airlines", "airports", "planes", "weather", "flights")
+        ]
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def all_rows(model: type[models.Base]) -> list[Any]:
+    engine = create_engine(built().set(drivername="sqlite"))
+    with Session(engine) as session:
+        result = list(session.scalars(select(model)))
+    engine.dispose()
+    return result
+
+
+def number(text: str) -> float | None:
+    return float(text) if text else None
+
+
+def test_every_airport_is_as_in_its_file() -> None:
+    assert {
+        row.code: (row.name, row.latitude, row.longitude, row.altitude, row.utc_offset, row.dst, row.time_zone)
+        for row in all_rows(models.Airport)
+    } == {
+        row["faa"]: (
+            row["name"],
+            float(row["lat"]),
+            float(row["lon"]),
+            int(row["alt"]),
+            int(row["tz"]),
+            row["dst"],
+            row["tzone"] or None,
+        )
+        for row in table("airports")
+    }
+
+
+def test_every_airline_is_as_in_its_file() -> None:
+    assert {row.code: row.name for row in all_rows(models.Airline)} == {
+        row["carrier"]: row["name"] for row in table("airlines")
+    }
+
+
+def test_every_plane_is_as_in_its_file() -> None:
+    assert {
+        row.tail_number: (
+            row.year,
+            row.type,
+            row.manufacturer,
+            row.model,
+            row.engines,
+            row.seats,
+            row.speed,
+            row.engine,
+        )
+        for row in all_rows(models.Plane)
+    } == {
+        row["tailnum"]: (
+            number(row["year"]),
+            row["type"],
+            row["manufacturer"],
+            row["model"],
+            int(row["engines"]),
+            int(row["seats"]),
+            number(row["speed"]),
+            row["engine"],
+        )
+        for row in table("planes")
+    }
+
+
+def test_every_hour_of_weather_is_as_in_its_file() -> None:
+    columns = ("temp", "dewp", "humid", "wind_dir", "wind_speed", "wind_gust", "precip", "pressure", "visib")
+    assert {
+        (row.origin_code, row.hour): [
+            row.temperature,
+            row.dew_point,
+            row.humidity,
+            row.wind_direction,
+            row.wind_speed,
+            row.wind_gust,
+            row.precipitation,
+            row.pressure,
+            row.visibility,
+        ]
+        for row in all_rows(models.Weather)
+    } == {
+        (origin, dt.datetime.fromisoformat(hour)): [number(row[column]) for column in columns]
+        for (origin, hour), row in by("weather", "origin", "time_hour").items()
+    }
+
+
+def test_the_first_start_builds_in_the_cache_directory_and_says_so(
+    cached: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert build.database_url() == URL.create("sqlite+aiosqlite", database=str(cached))
+    assert counts(cached) == COMPLETE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Building {cached}: 16 airlines, 20 airports,")
+    assert " done in " in line
+
+
+def test_the_next_start_takes_what_is_there(cached: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build.database_url()
+    capsys.readouterr()
+    before = cached.stat().st_ino, cached.stat().st_mtime_ns
+    assert build.database_url().database == str(cached)
+    assert (cached.stat().st_ino, cached.stat().st_mtime_ns) == before
+    assert capsys.readouterr().err == ""
+
+
+def test_the_variable_says_where_it_is(chosen: Path) -> None:
+    assert build.database_url().database == str(chosen)
+    assert counts(chosen) == COMPLETE
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:20_000])
+
+
+def overwrite_a_page(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        ((size,),) = connection.execute("PRAGMA page_size")
+        # Counting the rows reads an index instead, and sees nothing.
+        ((page,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'flights'")
+    content = bytearray(path.read_bytes())
+    content[size * (page - 1) : size * page] = b"\xff" * size
+    path.write_bytes(content)
+
+
+def remove_rows(path: Path) -> None:
+    execute(path, "DELETE FROM flights WHERE id > 10")
+
+
+def remove_a_table(path: Path) -> None:
+    execute(path, "DROP TABLE weather")
+
+
+def unstamp(path: Path) -> None:
+    execute(path, "PRAGMA user_version = 0")
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+OURS = [truncate, overwrite_a_page, remove_rows, remove_a_table, unstamp, empty]
+
+
+@pytest.mark.parametrize("spoil", OURS)
+def test_a_broken_or_half_built_file_of_ours_is_rebuilt_where_the_variable_says(
+    chosen: Path, spoil: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    build.database_url()
+    spoil(chosen)
+    build.database_url()
+    assert capsys.readouterr().err.count("done in") == 2
+    assert counts(chosen) == COMPLETE
+
+
+def write_text(path: Path) -> None:
+    path.write_text("not a database\n" * 100, encoding="utf-8")
+
+
+def make_another_database(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    execute(path, "CREATE TABLE flights (id)", "INSERT INTO flights VALUES (1)")
+
+
+@pytest.mark.parametrize("spoil", [*OURS, write_text, make_another_database])
+def test_in_the_cache_directory_whatever_is_no_good_is_rebuilt(cached: Path, spoil: Callable[[Path], None]) -> None:
+    build.database_url()
+    spoil(cached)
+    build.database_url()
+    assert counts(cached) == COMPLETE
+
+
+@pytest.mark.parametrize("write", [write_text, make_another_database])
+def test_a_file_of_somebody_else_is_left_alone(chosen: Path, write: Callable[[Path], None]) -> None:
+    write(chosen)
+    before = chosen.read_bytes()
+    with pytest.raises(build.UnusableDatabaseError, match="is not a database of this demo"):
+        build.database_url()
+    assert chosen.read_bytes() == before
+    assert list(chosen.parent.iterdir()) == [chosen]
+
+
+def test_a_change_of_the_sources_makes_a_new_database(
+    chosen: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    build.database_url()
+    monkeypatch.setattr(build, "_SOURCES", build._SOURCES[1:])
+    capsys.readouterr()
+    build.database_url()
+    assert "done" in capsys.readouterr().err
+
+
+def kill_a_writer(path: Path) -> None:
+    assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], check=False).returncode == -signal.SIGKILL
+    assert path.with_name(f"{path.name}-journal").exists()
+
+
+def test_a_journal_without_its_file_is_not_played_into_the_new_one(cached: Path) -> None:
+    build.database_url()
+    journal = cached.with_name(f"{cached.name}-journal")
+    kill_a_writer(cached)
+    cached.unlink()
+    build.database_url()
+    assert not journal.exists()
+    assert counts(cached) == COMPLETE
+
+
+def test_what_a_killed_writer_left_undone_is_undone(cached: Path) -> None:
+    build.database_url()
+    kill_a_writer(cached)
+    inode = cached.stat().st_ino
+    build.database_url()
+    assert (cached.stat().st_ino, counts(cached)) == (inode, COMPLETE)
+
+
+def test_a_file_that_is_being_written_to_is_not_taken_for_broken(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build.database_url()
+    with closing(sqlite3.connect(chosen, isolation_level=None)) as writer:
+        writer.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, timeout=0))
+        with pytest.raises(build.UnusableDatabaseError, match="locked"):
+            build.database_url()
+    assert counts(chosen) == COMPLETE
+
+
+def test_a_build_that_fails_leaves_nothing(
+    cached: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fails_late(model: type[models.Base]) -> list[dict[str, Any]]:
+        if model is models.Flight:
+            raise OSError("no space left on device")
+        return some_rows(model)
+
+    monkeypatch.setattr(rows, "read", fails_late)
+    with pytest.raises(build.UnusableDatabaseError, match="no space left on device"):
+        build.database_url()
+    assert [path.name for path in cached.parent.iterdir()] == ["flights.sqlite3.lock"]
+    assert capsys.readouterr().err.endswith("20 weather, failed\n")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "flights.db",
+        "sqlite:///flights.db",
+        "sqlite+aiosqlite://",
+        "sqlite+aiosqlite:///:memory:",
+        "sqlite+aiosqlite://host/flights.db",
+        "sqlite+aiosqlite:///flights.db?mode=ro",
+        "postgresql+asyncpg://localhost/flights",
+        "://",
+    ],
+)
+def test_a_bad_url_is_answered_with_a_good_one(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.VARIABLE, url)
+    with pytest.raises(build.UnusableDatabaseError, match=r"sqlite\+aiosqlite:///PATH") as raised:
+        build.database_url()
+    assert repr(url) in str(raised.value)
+
+
+def test_an_empty_variable_is_as_good_as_none(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.VARIABLE, "")
+    assert build.database_url().database == str(cached)
+
+
+def test_a_directory_that_does_not_exist_is_not_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.VARIABLE, f"sqlite+aiosqlite:///{tmp_path}/no/flights.db")
+    with pytest.raises(build.UnusableDatabaseError, match="in a directory that exists"):
+        build.database_url()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_is_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(build.VARIABLE, f"sqlite+aiosqlite:///{tmp_path}")
+    with pytest.raises(build.UnusableDatabaseError, match="cannot use"):
+        build.database_url()
+
+
+def start(url: str, code: str = "build.database_url()") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from example_app import build, models, rows; {code}"],
+        env={**os.environ, build.VARIABLE: url},
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
+    processes = [start(url), start(url)]
+    said = [process.communicate()[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0]
+    assert "".join(said).count("done in") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"flights.db", "flights.db.lock"}
+    assert counts(tmp_path / "flights.db")[-1] == 27004
+
+
+def test_a_start_that_is_killed_in_the_middle_leaves_nothing_that_the_next_one_trips_over(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
+    stop_at_flights = "rows.read = lambda model: sys.stdin.read() if model is models.Flight else real(model)"
+    code = f"import sys; real = rows.read; {stop_at_flights}; build.database_url()"
+    with start(url, code) as killed:
+        assert killed.stderr is not None
+        said = ""
+        while not said.endswith("weather,"):
+            said += killed.stderr.read(1)
+        killed.kill()
+    assert (tmp_path / "flights.db.unfinished").exists()
+    assert not (tmp_path / "flights.db").exists()
+    with start(url) as next_one:
+        assert next_one.wait() == 0
+    assert {path.name for path in tmp_path.iterdir()} == {"flights.db", "flights.db.lock"}
+    assert counts(tmp_path / "flights.db")[-1] == 27004

@@ -1,0 +1,400 @@
+"""The demo's graph: the values are those of the CSV files, and the statements are as few as the query's levels."""
+# ruff: noqa: A001, A002  # `id` is GraphQL's word
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import sqlite3
+from contextlib import asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import event
+
+from example_app.database import Database, Statement
+from example_app.loaders import AppLoaders
+from example_app.schema import schema
+from tests.test_example_data import built, by, flight, ids_by, in_order, table
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+pytestmark = pytest.mark.real_time
+
+ACCEPTANCE = (
+    "{ flights(first: 1000) { number airline { name } plane { model manufacturer } "
+    "origin { name } destination { name } weather { temperature } } }"
+)
+
+
+class Client:
+    """Executes queries with new loaders each; `statements` are what the last one took, `sql` what the engine saw."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+        self.sql: list[str] = []
+        self.database = Database(built(), on_statement=self.statements.append)
+        event.listen(self.database.engine.sync_engine, "before_cursor_execute", self._see)
+
+    def _see(self, *arguments: Any) -> None:
+        self.sql.append(arguments[2])
+
+    async def execute(self, query: str, **variables: Any) -> Any:
+        self.statements.clear()
+        self.sql.clear()
+        result = await schema.execute(
+            query, variable_values=variables, context_value={"loaders": AppLoaders(self.database)}
+        )
+        assert len(self.sql) == len(self.statements)
+        return result
+
+    async def data(self, query: str, **variables: Any) -> Any:
+        result = await self.execute(query, **variables)
+        assert result.errors is None
+        return result.data
+
+    async def error(self, query: str, **variables: Any) -> str:
+        result = await self.execute(query, **variables)
+        (error,) = result.errors
+        return str(error.message)
+
+    def taken(self) -> list[tuple[str, int | None]]:
+        return sorted((statement.source, statement.keys) for statement in self.statements)
+
+
+@asynccontextmanager
+async def connected() -> AsyncIterator[Client]:
+    client = Client()
+    try:
+        yield client
+    finally:
+        await client.database.aclose()
+
+
+def of(name: str, columns: Iterable[str], *key: str) -> dict[str, str] | None:
+    """The row with this key in these columns, None if there is none."""
+    return by(name, *columns).get(key)
+
+
+def pick(row: dict[str, str] | None, **fields: str | Callable[[dict[str, str]], object]) -> dict[str, object] | None:
+    """An object of the answer from a row of a file: each field a column, or computed."""
+    if row is None:
+        return None
+    return {name: row[take] if isinstance(take, str) else take(row) for name, take in fields.items()}
+
+
+def number(column: str) -> Callable[[dict[str, str]], float | None]:
+    return lambda row: float(row[column]) if row[column] else None
+
+
+def utc(row: dict[str, str], minutes: int) -> str:
+    return (dt.datetime.fromisoformat(row["time_hour"]) + dt.timedelta(minutes=minutes)).isoformat()
+
+
+def clock(text: str) -> str | None:
+    return f"{int(text) // 100 % 24:02}:{int(text) % 100:02}:00" if text else None
+
+
+async def test_a_thousand_flights_with_all_they_point_to_take_five_statements() -> None:
+    async with connected() as client:
+        answer = await client.data(ACCEPTANCE)
+        rows = [flight(id) for id in in_order()[:1000]]
+        assert client.taken() == [
+            ("Query.flights", None),
+            ("airlines", len({row["carrier"] for row in rows})),
+            ("airports", len({row[end] for row in rows for end in ("origin", "dest")})),
+            ("planes", len({row["tailnum"] for row in rows} - {""})),
+            ("weather", len({(row["origin"], row["time_hour"]) for row in rows})),
+        ]
+        assert len(client.sql) == 5
+        assert answer["flights"] == [
+            {
+                "number": int(row["flight"]),
+                "airline": pick(of("airlines", ["carrier"], row["carrier"]), name="name"),
+                "plane": pick(of("planes", ["tailnum"], row["tailnum"]), model="model", manufacturer="manufacturer"),
+                "origin": pick(of("airports", ["faa"], row["origin"]), name="name"),
+                "destination": pick(of("airports", ["faa"], row["dest"]), name="name"),
+                "weather": pick(
+                    of("weather", ["origin", "time_hour"], row["origin"], row["time_hour"]),
+                    temperature=number("temp"),
+                ),
+            }
+            for row in rows
+        ]
+
+
+async def test_paging_through_all_flights_meets_each_once_in_order_with_the_values_of_the_file() -> None:
+    query = """query ($after: ID) { flights(first: 1000, after: $after) {
+        id date number carrierCode tailNumber originCode destinationCode scheduledDeparture departure
+        departureDelay scheduledArrival arrival arrivalDelay cancelled airTime distance weatherHour } }"""
+    seen: list[dict[str, Any]] = []
+    async with connected() as client:
+        while page := (await client.data(query, after=seen[-1]["id"] if seen else None))["flights"]:
+            seen += page
+    assert [item["id"] for item in seen] == in_order()
+    for item in seen:
+        row = flight(item.pop("id"))
+        assert item == {
+            "date": f"{row['year']}-{row['month'].zfill(2)}-{row['day'].zfill(2)}",
+            "number": int(row["flight"]),
+            "carrierCode": row["carrier"],
+            "tailNumber": row["tailnum"] or None,
+            "originCode": row["origin"],
+            "destinationCode": row["dest"],
+            "scheduledDeparture": utc(row, int(row["minute"])),
+            "departure": utc(row, int(row["minute"]) + int(row["dep_delay"])) if row["dep_time"] else None,
+            "departureDelay": number("dep_delay")(row),
+            "scheduledArrival": clock(row["sched_arr_time"]),
+            "arrival": clock(row["arr_time"]),
+            "arrivalDelay": number("arr_delay")(row),
+            "cancelled": row["dep_time"] == "",
+            "airTime": number("air_time")(row),
+            "distance": int(row["distance"]),
+            "weatherHour": utc(row, 0),
+        }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "columns"),
+    [
+        ('origin: "LGA"', {"origin": "LGA"}),
+        ('destination: "STT"', {"dest": "STT"}),
+        ('carrier: "OO"', {"carrier": "OO"}),
+        ("day: 31", {"day": "31"}),
+        (
+            'origin: "JFK", destination: "LAX", carrier: "AA", day: 7',
+            {"origin": "JFK", "dest": "LAX", "carrier": "AA", "day": "7"},
+        ),
+        ('origin: "LAX"', {"origin": "LAX"}),
+    ],
+)  # fmt: skip
+async def test_flights_are_filtered_by_each_argument_and_all_together(arguments: str, columns: dict[str, str]) -> None:
+    async with connected() as client:
+        answer = await client.data(f"{{ flights(first: 1000, {arguments}) {{ id }} }}")
+    matching = [id for id in in_order() if all(flight(id)[name] == value for name, value in columns.items())]
+    assert [item["id"] for item in answer["flights"]] == matching[:1000]
+
+
+async def test_a_filtered_list_goes_on_after_any_flight() -> None:
+    after = in_order()[500]
+    async with connected() as client:
+        answer = await client.data(f'{{ flights(carrier: "HA", after: "{after}") {{ id }} }}')
+        assert client.taken() == [("Query.flights", None), ("flights", 1)]
+    later = in_order()[501:]
+    assert [item["id"] for item in answer["flights"]] == [id for id in later if flight(id)["carrier"] == "HA"][:20]
+
+
+async def test_a_list_has_twenty_flights_unless_told_otherwise() -> None:
+    async with connected() as client:
+        answer = await client.data("{ flights { id } }")
+    assert [item["id"] for item in answer["flights"]] == in_order()[:20]
+
+
+async def test_a_flight_by_its_id() -> None:
+    async with connected() as client:
+        answer = await client.data('{ text: flight(id: "1") { id number } integer: flight(id: 27004) { id number } }')
+        assert client.taken() == [("flights", 2)]
+    assert answer == {
+        "text": {"id": "1", "number": int(table("flights")[0]["flight"])},
+        "integer": {"id": "27004", "number": int(table("flights")[-1]["flight"])},
+    }
+
+
+@pytest.mark.parametrize("id", ["0", "27005", "-1", "1.0", "x", "", "٣", "9" * 30])
+async def test_a_flight_that_does_not_exist_is_null(id: str) -> None:
+    async with connected() as client:
+        assert await client.data("query ($id: ID!) { flight(id: $id) { id } }", id=id) == {"flight": None}
+
+
+async def test_an_airport_with_its_departures_and_arrivals() -> None:
+    async with connected() as client:
+        answer = await client.data(
+            """{ airport(code: "JFK") { code name latitude longitude altitude utcOffset dst timeZone
+                 departures(first: 30) { id } arrivals { id } } }"""
+        )
+        assert client.taken() == [("airports", 1), ("arrivals", 1), ("departures", 1)]
+    assert answer["airport"] == {
+        **(pick(
+            of("airports", ["faa"], "JFK"), code="faa", name="name", latitude=number("lat"),
+            longitude=number("lon"), altitude=number("alt"), utcOffset=number("tz"), dst="dst", timeZone="tzone",
+        ) or {}),
+        "departures": [{"id": id} for id in ids_by("origin")["JFK"][:30]],
+        "arrivals": [{"id": id} for id in ids_by("dest").get("JFK", [])],
+    }  # fmt: skip
+
+
+async def test_an_airline_with_its_flights() -> None:
+    async with connected() as client:
+        answer = await client.data('{ airline(code: "HA") { code name flights(first: 1000) { id } } }')
+    assert answer["airline"] == {
+        "code": "HA",
+        "name": "Hawaiian Airlines Inc.",
+        "flights": [{"id": id} for id in ids_by("carrier")["HA"]],
+    }
+
+
+async def test_a_plane_with_its_flights() -> None:
+    tail = next(row["tailnum"] for row in table("planes") if not row["year"] and row["tailnum"] in ids_by("tailnum"))
+    async with connected() as client:
+        answer = await client.data(
+            """query ($tail: String!) { plane(tailNumber: $tail) {
+                tailNumber year type manufacturer model engines seats speed engine flights(first: 1000) { id } } }""",
+            tail=tail,
+        )
+    assert answer["plane"] == {
+        **(pick(
+            of("planes", ["tailnum"], tail), tailNumber="tailnum", year=number("year"), type="type",
+            manufacturer="manufacturer", model="model", engines=number("engines"), seats=number("seats"),
+            speed=number("speed"), engine="engine",
+        ) or {}),
+        "flights": [{"id": id} for id in ids_by("tailnum")[tail]],
+    }  # fmt: skip
+
+
+async def test_the_weather_of_a_flight() -> None:
+    async with connected() as client:
+        answer = await client.data(
+            """{ flight(id: 1) { weather { originCode hour temperature dewPoint humidity windDirection windSpeed
+                 windGust precipitation pressure visibility } } }"""
+        )
+    row = flight("1")
+    assert answer["flight"]["weather"] == pick(
+        of("weather", ["origin", "time_hour"], row["origin"], row["time_hour"]),
+        originCode="origin", hour=lambda row: utc(row, 0), temperature=number("temp"), dewPoint=number("dewp"),
+        humidity=number("humid"), windDirection=number("wind_dir"), windSpeed=number("wind_speed"),
+        windGust=number("wind_gust"), precipitation=number("precip"), pressure=number("pressure"),
+        visibility=number("visib"),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("parents", "field", "column"),
+    [
+        ("airport", "departures", "origin"),
+        ("airport", "arrivals", "dest"),
+        ("airline", "flights", "carrier"),
+        ("plane", "flights", "tailnum"),
+    ],
+)
+async def test_the_limit_is_of_each_parent_and_all_parents_share_a_statement(
+    parents: str, field: str, column: str
+) -> None:
+    values = [value for value in ids_by(column) if value and value not in {"BQN", "PSE", "STT", "SJU"}]
+    known = [value for value in values if parents != "plane" or of("planes", ["tailnum"], value)][:16]
+    argument = "tailNumber" if parents == "plane" else "code"
+    roots = " ".join(
+        f"p{place}: {parents}({argument}: {json.dumps(value)}) {{ {field}(first: {place % 3 + 1}) {{ id }} }}"
+        for place, value in enumerate(known)
+    )
+    async with connected() as client:
+        answer = await client.data(f"{{ {roots} }}")
+        assert [keys for _, keys in client.taken()] == [len(known), len(known)]
+    assert answer == {
+        f"p{place}": {field: [{"id": id} for id in ids_by(column)[value][: place % 3 + 1]]}
+        for place, value in enumerate(known)
+    }
+
+
+async def test_two_limits_of_one_parent_share_a_statement() -> None:
+    async with connected() as client:
+        answer = await client.data(
+            '{ airport(code: "EWR") { few: departures(first: 2) { id } many: departures(first: 200) { id } } }'
+        )
+        assert client.taken() == [("airports", 1), ("departures", 2)]
+    ids = [{"id": id} for id in ids_by("origin")["EWR"]]
+    assert answer["airport"] == {"few": ids[:2], "many": ids[:200]}
+
+
+async def test_four_levels_take_a_statement_a_loader_and_level() -> None:
+    async with connected() as client:
+        answer = await client.data(
+            """{ flights(first: 300, origin: "JFK") { destination { code arrivals(first: 3) {
+                 id airline { name } plane { model flights(first: 2) { id } } } } } }"""
+        )
+        assert [source for source, _ in client.taken()] == [
+            "Query.flights", "airlines", "airports", "arrivals", "flights_of_plane", "planes",
+        ]  # fmt: skip
+    for item in answer["flights"]:
+        if item["destination"] is not None:
+            ids = ids_by("dest")[item["destination"]["code"]][:3]
+            assert [arrival["id"] for arrival in item["destination"]["arrivals"]] == ids
+            for arrival in item["destination"]["arrivals"]:
+                if arrival["plane"] is not None:
+                    tail = flight(arrival["id"])["tailnum"]
+                    assert arrival["plane"]["flights"] == [{"id": id} for id in ids_by("tailnum")[tail][:2]]
+
+
+async def test_what_the_data_does_not_know_is_null_and_no_error() -> None:
+    hours = by("weather", "origin", "time_hour")
+    examples = [
+        next(id for id in in_order() if not flight(id)["tailnum"]),
+        next(id for id in in_order() if flight(id)["tailnum"] and not of("planes", ["tailnum"], flight(id)["tailnum"])),
+        next(id for id in in_order() if flight(id)["dest"] == "SJU"),
+        next(id for id in in_order() if (flight(id)["origin"], flight(id)["time_hour"]) not in hours),
+    ]
+    async with connected() as client:
+        roots = " ".join(
+            f"f{id}: flight(id: {id}) {{ plane {{ model }} destination {{ code }} weather {{ hour }} }}"
+            for id in examples
+        )
+        roots += ' airport(code: "SJU") { name } airline(code: "") { name } plane(tailNumber: "N0") { model }'
+        answer = await client.data(f"{{ {roots} }}")
+    tailless, unknown, puerto_rico, unmeasured = (answer.pop(f"f{id}") for id in examples)
+    assert tailless["plane"] is None
+    assert unknown["plane"] is None
+    assert puerto_rico["destination"] is None
+    assert unmeasured["weather"] is None
+    assert answer == {"airport": None, "airline": None, "plane": None}
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("{ flights(first: 0) { id } }", "first must be from 1 to 1000, not 0"),
+        ("{ flights(first: 1001) { id } }", "first must be from 1 to 1000, not 1001"),
+        ("{ flights(first: -5) { id } }", "first must be from 1 to 1000, not -5"),
+        ("{ flights(day: 0) { id } }", "day must be from 1 to 31, not 0"),
+        ("{ flights(day: 32) { id } }", "day must be from 1 to 31, not 32"),
+        ('{ flights(after: "27005") { id } }', "after must be the id of a flight: there is none with '27005'"),
+        ('{ flights(after: "soon") { id } }', "after must be the id of a flight: there is none with 'soon'"),
+        ('{ airport(code: "JFK") { departures(first: 0) { id } } }', "first must be from 1 to 1000, not 0"),
+        ('{ airline(code: "UA") { flights(first: 2000) { id } } }', "first must be from 1 to 1000, not 2000"),
+    ],
+)  # fmt: skip
+async def test_a_bad_argument_gets_an_error_that_says_what_is_good(query: str, message: str) -> None:
+    async with connected() as client:
+        assert await client.error(query) == message
+
+
+async def test_a_bad_argument_of_one_field_leaves_its_siblings_answered() -> None:
+    async with connected() as client:
+        result = await client.execute(
+            '{ bad: flight(id: 1) { id } airport(code: "JFK") { name departures(first: 0) { id } } }'
+        )
+    assert result.data == {"bad": {"id": "1"}, "airport": None}
+
+
+async def test_a_statement_holds_a_thousand_keys_of_two_parts() -> None:
+    hours = [(row["origin"], dt.datetime.fromisoformat(row["time_hour"])) for row in table("weather")]
+    async with connected() as client:
+        loaders = AppLoaders(client.database)
+        found = await loaders.weather.load_many(hours)
+        assert [(row.origin_code, row.hour) for row in found if row is not None] == hours
+        assert sorted(client.taken()) == [("weather", 226), ("weather", 1000), ("weather", 1000)]
+
+
+def test_every_index_serves_a_list_without_sorting() -> None:
+    with closing(sqlite3.connect(built().database or "")) as connection:
+        for condition in (
+            "1",
+            "date = 1",
+            "origin_code = 1",
+            "destination_code = 1",
+            "carrier_code = 1",
+            "tail_number = 1",
+        ):
+            query = f"SELECT * FROM flights WHERE {condition} ORDER BY scheduled_departure, id LIMIT 9"  # noqa: S608
+            plan = connection.execute(f"EXPLAIN QUERY PLAN {query}").fetchall()
+            assert "USING INDEX flights_" in plan[0][3]
+            assert len(plan) == 1
