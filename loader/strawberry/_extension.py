@@ -42,7 +42,8 @@ class LoaderExtension(SchemaExtension):
     def execution_context(self, value: ExecutionContext) -> None:
         # Strawberry sets this right before it looks which executor the schema wants: the last moment to tell it.
         self._execution_context = value
-        install(value.schema)
+        if not hasattr(value.schema.execution_context_class, "loader_options"):
+            install(value.schema)
 
     def on_operation(self) -> Iterator[None]:
         """Open the scope, and close it whatever happens.

@@ -197,8 +197,11 @@ class RelationField(StrawberryField):
         key = self.find_key(source)
         if operation.planned:
             planned = operation.planned.get((self, *kwargs.items()) if kwargs else self)
-            if planned is not None and key in planned:
-                return planned[key]
+            if planned is not None:
+                try:
+                    return planned[key]
+                except (KeyError, TypeError):  # the plan has not asked for it: a null key, or one it could not find
+                    pass
         if asks_nothing(key):
             return [] if self._never_null_list else None
         return operation.loader(self.declaration, self.parameters(kwargs)).load(key)
