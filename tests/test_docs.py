@@ -1,0 +1,85 @@
+"""Every example in the README, the guides and the docstrings runs, and prints what it says it prints."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import loader
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def blocks(kind: str) -> list[object]:
+    """The fenced blocks of one kind, each named after its page and line."""
+    found = []
+    for page in PAGES:
+        text = page.read_text()
+        for match in FENCE.finditer(text):
+            if match["kind"] == kind:
+                line = text.count("\n", 0, match.start()) + 1
+                found.append(pytest.param(match["text"], id=f"{page.relative_to(ROOT)}:{line}"))
+    return found
+
+
+def outside(*command: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        timeout=50,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", blocks("python"))
+def test_a_python_example_runs_and_prints_what_its_comments_say(script: str) -> None:
+    done = outside(sys.executable, "-W", "error", "-X", "dev", "-", stdin=script)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    # A line of its own `# prints: ...` says what the example prints, line by line.
+    promised = re.findall(r"^# prints: (.*)$", script, re.MULTILINE)
+    if promised:
+        assert done.stdout.splitlines() == promised
+
+
+def in_general(text: str) -> str:
+    """Output without what differs from run to run: times, and how much of it there is white."""
+    return re.sub(r"\d+(\.\d+)? ?(ms|s)\b", "N ms", text).strip()
+
+
+@pytest.mark.parametrize("session", blocks("console"))
+def test_a_console_example_prints_what_it_shows(session: str) -> None:
+    shown = re.split(r"^\$ (.*)$", session, flags=re.MULTILINE)[1:]
+    for command, output in zip(shown[::2], shown[1::2], strict=True):
+        if "venv" in command:
+            assert not output.strip(), "the set-up commands are run by CI, their output is not shown"
+            continue
+        assert command.startswith("python -m "), command
+        done = outside("bash", "-c", command.replace("python -m", f"{sys.executable} -m", 1) + " 2>&1")
+        assert in_general(done.stdout) == in_general(output)
+
+
+@pytest.mark.parametrize("name", sorted(each.name for each in pkgutil.walk_packages(loader.__path__, "loader.")))
+def test_the_examples_of_a_modules_docstrings_hold(name: str) -> None:
+    if name == "loader.__main__":
+        pytest.skip("it is a command, without examples in it")
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_the_readme_gives_the_command_that_ci_runs() -> None:
+    commands = re.findall(r"^\$ (.*python -m tests)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 1
