@@ -2,14 +2,21 @@
 
 `DataLoader` answers one key at a time from batches. `Loaders` with `@dataloader` declares the loaders of a request,
 whose batches and values live in a `Scope`. `Batcher` sends items, each with a result of its own, in batches.
+`Debouncer` and `Coalescer` run work once for many triggers, `Keyed` does so for each key, `SingleFlight` joins equal
+calls, and `Snapshot` keeps one value fresh.
 Importing this package imports the standard library only; what belongs to a framework is imported by its own name.
 
 - `loader.errors`: every exception.
 - `loader.sqlalchemy`: rows by key, grouped rows with a limit per key, and pages, for SQLAlchemy.
-- `loader.strawberry`: scopes for operations, and context factories for Starlette and FastAPI.
+- `loader.streams`: debounce, throttle and conflate for subscriptions.
+- `loader.strawberry`: scopes for operations, relations, and context factories for Starlette and FastAPI.
 """
 
-from loader._batcher import Batcher, BatcherStatistics
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from loader._dataloader import DataLoader, DataLoaderStatistics
 from loader._declare import dataloader
 from loader._dispatch import Settle
@@ -30,6 +37,15 @@ from loader.errors import (
     SelfWaitError,
 )
 
+if TYPE_CHECKING:
+    from loader._batcher import Batcher, BatcherStatistics
+    from loader._coalescer import Coalescer
+    from loader._debouncer import Debouncer
+    from loader._keyed import Keyed
+    from loader._runs import Trigger, TriggerStatistics
+    from loader._single_flight import SingleFlight
+    from loader._snapshot import Changes, Snapshot, SnapshotStatistics, Versioned
+
 __all__ = [
     "RAISE",
     "BatchCancelledError",
@@ -37,12 +53,16 @@ __all__ = [
     "BatchResultError",
     "Batcher",
     "BatcherStatistics",
+    "Changes",
+    "Coalescer",
     "DataLoader",
     "DataLoaderStatistics",
+    "Debouncer",
     "Declaration",
     "DeclaredLoader",
     "Histogram",
     "KeyNotFoundError",
+    "Keyed",
     "LoaderClosedError",
     "LoaderError",
     "LoaderLoopError",
@@ -53,5 +73,39 @@ __all__ = [
     "Scope",
     "SelfWaitError",
     "Settle",
+    "SingleFlight",
+    "Snapshot",
+    "SnapshotStatistics",
+    "Trigger",
+    "TriggerStatistics",
+    "Versioned",
     "dataloader",
 ]
+
+# What many programs never use is imported when it is first asked for: it would double the time of `import loader`.
+_ON_DEMAND = {
+    "Batcher": "loader._batcher",
+    "BatcherStatistics": "loader._batcher",
+    "Changes": "loader._snapshot",
+    "Coalescer": "loader._coalescer",
+    "Debouncer": "loader._debouncer",
+    "Keyed": "loader._keyed",
+    "SingleFlight": "loader._single_flight",
+    "Snapshot": "loader._snapshot",
+    "SnapshotStatistics": "loader._snapshot",
+    "Trigger": "loader._runs",
+    "TriggerStatistics": "loader._runs",
+    "Versioned": "loader._snapshot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    module = _ON_DEMAND.get(name)
+    if module is None:
+        raise AttributeError(f"module 'loader' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -6,7 +6,7 @@ import asyncio
 from asyncio import Future, _get_running_loop
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypedDict, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overload
 
 from loader._batch import BatchState
 from loader._batching import Batching
@@ -19,12 +19,27 @@ from loader._waiters import Group
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, MutableMapping
     from types import TracebackType
-    from typing import Self, Unpack
+    from typing import Self, TypedDict, Unpack
 
     from loader._batch import Batch
     from loader._caches import CacheObject
     from loader._histogram import Histogram
     from loader._results import By
+
+    class Options(TypedDict, total=False):
+        """The options of a `DataLoader` that have nothing to do with the type of its values."""
+
+        max_batch_size: int | None
+        window: float | Settle | None
+        cache: bool
+        cache_key_fn: Callable[[Any], Hashable] | None
+        cache_map: MutableMapping[Any, Any] | CacheObject | None
+        max_concurrent_batches: int | None
+        max_pending: int | None
+        timeout: float | None
+        abandoned: Literal["finish", "cancel"]
+        name: str | None
+
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,21 +47,6 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 _MISSING: Any = object()  # "no value here", where None is a value
-
-
-class Options(TypedDict, total=False):
-    """The options of a `DataLoader` that have nothing to do with the type of its values."""
-
-    max_batch_size: int | None
-    window: float | Settle | None
-    cache: bool
-    cache_key_fn: Callable[[Any], Hashable] | None
-    cache_map: MutableMapping[Any, Any] | CacheObject | None
-    max_concurrent_batches: int | None
-    max_pending: int | None
-    timeout: float | None
-    abandoned: Literal["finish", "cancel"]
-    name: str | None
 
 
 @final
@@ -58,7 +58,8 @@ class DataLoaderStatistics:
         batches: How many times the batch function was called.
         keys: How many keys it was given, all batches together.
         failures: How many batches failed as a whole.
-        abandoned: How many keys were dropped before their batch left, since nobody waited for them any more.
+        abandoned: How many keys were given up since nobody waited for them any more: dropped before their batch left,
+            or in a batch that was cancelled (`abandoned="cancel"`).
         waiting: How many keys wait for their batch to leave.
         running: How many batches are under way.
         cached: How many finished outcomes the cache holds.
@@ -324,7 +325,7 @@ class DataLoader(Batching, Generic[K, V]):
         new: dict[Hashable, K] = {}
         joined: dict[Batch, dict[Hashable, None]] = {}
         cache_keys: list[Hashable] = []
-        for key in keys:
+        for key in tuple(keys):  # all are known before any is put down
             cache_key: Any = key if self._cache_key_fn is None else self._cache_key_fn(key)
             cache_keys.append(cache_key)
             try:
@@ -392,7 +393,12 @@ class DataLoader(Batching, Generic[K, V]):
         for key, value in data.items():
             self.prime(key, value, force=force)
 
-    def peek(self, key: K, default: D | None = None) -> V | D | None:
+    @overload
+    def peek(self, key: K) -> V | None: ...
+    @overload
+    def peek(self, key: K, default: D) -> V | D: ...
+
+    def peek(self, key: K, default: Any = None) -> Any:
         """The value of `key` if it is cached, else `default`. Asks nothing and waits for nothing.
 
         A key whose outcome is an exception has no value.
@@ -424,7 +430,13 @@ class DataLoader(Batching, Generic[K, V]):
             self._values.clear()
 
     def flush(self) -> None:
-        """Send the batch that is being gathered now, without waiting until it settles or its window is over."""
+        """Send the batch that is being gathered now, without waiting until it settles or its window is over.
+
+        Raises:
+            LoaderLoopError: If a batch is being gathered and the call comes from elsewhere than its event loop.
+        """
+        if self._open is not None and _get_running_loop() is not self._loop:
+            self._come_home()
         if self._open is not None:
             self._open.departure.now()
 

@@ -1,0 +1,87 @@
+"""Debouncer: run once things have been quiet for a while."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar, final
+
+from loader._runs import Trigger
+from loader._work import check_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loader._runs import OnError, Run
+
+T = TypeVar("T")
+
+
+@final
+class Debouncer(Trigger[T]):
+    """Runs an async function once its triggers have paused for `wait` seconds. All times are in seconds.
+
+    Each trigger moves the run further away, so that triggers that never pause never let it run: set `max_wait`
+    unless you know that they pause. Runs never overlap, and a trigger that comes during a run leads to another one.
+    The function runs in a task of its own, in a copy of the context in which the debouncer was made.
+
+    Failures go to those who wait in `request()`; if nobody does, to `on_error`, or else to the loop's exception
+    handler, which logs them. A failed run does not keep the next one from starting.
+
+    Args:
+        fn: The function to run, without arguments: `async def`, or anything that returns an awaitable.
+        wait: How long triggers must pause. 0 merges only what comes within one turn of the event loop.
+        max_wait: The longest that a run may be put off, counted from the first trigger that it answers, unless one
+            is in flight. None sets no limit.
+        leading: True runs at once on the first trigger after a pause; those that follow within `wait` make one
+            more run, as usual.
+        name: What to call it in errors and in its `repr`; by default it is named after the function.
+        on_error: Called with the exception of a run that nobody waited for, in the debouncer's context.
+
+    Raises:
+        TypeError: If `fn` is not callable or a generator function, or if `on_error` is no plain function.
+        ValueError: If a time is negative or not a number, or if `max_wait` is shorter than `wait`.
+
+    Example:
+        >>> import asyncio
+        >>> from loader import Debouncer
+        >>> async def main() -> None:
+        ...     async def reindex() -> None:
+        ...         print("reindexed")
+        ...
+        ...     async with Debouncer(reindex, wait=0.05, max_wait=0.5) as reindexing:
+        ...         for _ in range(200):
+        ...             reindexing.trigger()
+        >>> asyncio.run(main())
+        reindexed
+    """
+
+    def __init__(
+        self,
+        fn: Callable[[], Awaitable[T]],
+        *,
+        wait: float,
+        max_wait: float | None = None,
+        leading: bool = False,
+        name: str | None = None,
+        on_error: OnError | None = None,
+    ) -> None:
+        check_seconds("Debouncer", wait=wait, max_wait=max_wait)
+        if max_wait is not None and max_wait < wait:
+            raise ValueError(
+                f"Debouncer: with max_wait ({max_wait!r}) shorter than wait ({wait!r}), wait would never count"
+            )
+        self._wait = wait
+        self._max_wait = float("inf") if max_wait is None else max_wait
+        self._leading = leading
+        super().__init__(fn, name=name, on_error=on_error)
+
+    def _leads(self, run: Run[T]) -> bool:
+        return self._leading and run.first >= self._rests_until
+
+    def _due(self, run: Run[T]) -> float:
+        if self._leads(run):
+            return run.first
+        return min(run.last + self._wait, run.first + self._max_wait)
+
+    def _rest_after(self, run: Run[T]) -> float:
+        # A run after a pause ends the burst; one at its beginning does not.
+        return run.last + self._wait if self._leads(run) else float("-inf")

@@ -1,0 +1,287 @@
+"""One piece of work in a task of its own: who waits for it, what came of it, and waits that could never end.
+
+Runs of the triggers and flights of `SingleFlight` are both a `Work`. Whoever waits for one owns its own wait and
+nothing else; whoever waits from inside one is looked at first, because a circle of waits would never be broken.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import reprlib
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+from loader._loops import start_task
+from loader.errors import RunCancelledError, SelfWaitError
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future, Task
+    from collections.abc import Awaitable, Callable, Iterator
+    from contextvars import Context
+
+T = TypeVar("T")
+
+_alive: set[Task[Any]] = set()
+"""The tasks of all work under way: the loop itself refers to its tasks only weakly."""
+
+_inside: ContextVar[Work[Any] | None] = ContextVar("loader_inside_work", default=None)
+"""The work whose function is running here, or which started the task that is running here."""
+
+
+class Owner(Protocol):
+    """What work belongs to: a debouncer, a coalescer, a flight."""
+
+    @property
+    def _current(self) -> Work[Any] | None:
+        """Its work under way."""
+        ...
+
+    def _left_alone(self, work: Work[Any]) -> None:
+        """The last caller of the work was cancelled."""
+        ...
+
+
+class Bell:
+    """Wakes all who wait for it; each of them may leave, and nothing is left of those who did."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: dict[Future[None], None] = {}
+
+    async def wait(self, loop: AbstractEventLoop) -> None:
+        """Wait for the next ring."""
+        future = loop.create_future()
+        self._waiting[future] = None
+        try:
+            await future
+        finally:
+            self._waiting.pop(future, None)
+
+    def ring(self) -> None:
+        """Wake all who wait now."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():  # cancelled in this very turn of the loop
+                future.set_result(None)
+
+
+class Work(Generic[T]):
+    """A call of an async function in a task of its own, and those who wait for it.
+
+    Attributes:
+        owner: What the work belongs to.
+        waits_for: The owners of what the code inside waits for at present.
+        callers: How many wait for the result. Those who only want to know when it is over do not count.
+        failure: What the callers get raised; known once `done`.
+        unheard: The same failure for as long as somebody ought to hear of it and nobody has.
+        done: Whether it is over.
+    """
+
+    __slots__ = (
+        "_late",
+        "_loop",
+        "_over",
+        "_result",
+        "_then",
+        "_traceback",
+        "callers",
+        "done",
+        "failure",
+        "owner",
+        "task",
+        "unheard",
+        "waits_for",
+    )
+
+    def __init__(self, owner: Owner, loop: AbstractEventLoop) -> None:
+        self.owner = owner
+        self.waits_for: list[Owner] = []
+        self.callers = 0
+        self.failure: Exception | None = None
+        self.unheard: Exception | None = None
+        self.done = False
+        self.task: Task[T] | None = None
+        self._loop = loop
+        self._late: Exception | None = None
+        self._over = Bell()
+
+    def start(self, context: Context, fn: Callable[..., Awaitable[T]], *args: Any, then: Callable[[Any], None]) -> None:
+        """Call `fn(*args)` in a new task, and `then` once it is over and who waited for it has been woken."""
+        self._then = then
+        call = self._call(fn, args)
+        try:
+            self.task = start_task(self._loop, context, call)
+        except BaseException as error:
+            # No task: its factory failed, or is an eager one and let SystemExit or KeyboardInterrupt through.
+            call.close()
+            self.settle(failure=self._presentable(error), report=True)
+            then(self)
+            raise
+        _alive.add(self.task)
+        self.task.add_done_callback(self._finish, context=context)
+
+    async def _call(self, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
+        _inside.set(self)
+        return await invoke(self.owner, fn, *args)
+
+    def _finish(self, task: Task[T]) -> None:
+        # A done-callback, because a task that is cancelled before its first step never runs any of its own code.
+        _alive.discard(task)
+        if task.cancelled():
+            # Whoever cancelled the task knows of it; a CancelledError out of the work itself is news.
+            inside = not task.cancelling()
+            self.settle(failure=self._late or self._presentable(None), report=inside or self._late is not None)
+        elif (error := task.exception()) is not None:
+            self.settle(failure=self._presentable(error), report=True)
+        else:
+            self._result = task.result()
+            self.settle()
+        self._then(self)
+        self.task = None  # its context refers to this object, which shall be gone without the cycle collector
+
+    def cut_short(self, failure: Exception | None = None) -> None:
+        """Cancel it; with `failure` as what its callers, or else its owner, hear of it."""
+        if self.task is not None:  # else it is just being started, by an eager task factory
+            self._late = failure
+            self.task.cancel()
+
+    def _presentable(self, error: BaseException | None) -> Exception:
+        """The exception for the callers: a CancelledError or a SystemExit would end them as well."""
+        if isinstance(error, Exception):
+            return error
+        how = "was cancelled" if error is None else f"ended with {error!r}"
+        failure = RunCancelledError(f"the run of {self.owner!r} {how}; nobody cancelled its callers")
+        failure.__cause__ = error
+        return failure
+
+    def settle(self, *, failure: Exception | None = None, report: bool = False) -> None:
+        """Wake all who wait. With a failure the callers get it raised; with `report` it must not go unheard."""
+        self.done = True
+        self.failure = failure
+        self.unheard = failure if report else None
+        self._traceback = failure.__traceback__ if failure is not None else None
+        self._over.ring()
+
+    def take_unheard(self) -> Exception | None:
+        """The failure that no caller will hear of, once."""
+        unheard = None if self.callers else self.unheard
+        if unheard is not None:
+            self.unheard = None
+        return unheard
+
+    async def result(self) -> T:
+        """The result, as soon as there is one."""
+        self.callers += 1
+        try:
+            await self.over()
+        except BaseException:
+            self.callers -= 1
+            if not self.callers and not self._loop.is_closed():
+                self.owner._left_alone(self)
+            raise
+        if self.failure is not None:
+            # All callers raise the same object: without its own traceback back, each would add to the last one's.
+            raise self.failure.with_traceback(self._traceback)
+        return self._result
+
+    async def over(self) -> None:
+        """Wait until it is done, whatever comes of it."""
+        if not self.done:
+            await self._over.wait(self._loop)
+
+
+@contextmanager
+def waiting_for(*owners: Owner) -> Iterator[None]:
+    """Around any wait for the work of `owners`: refuses to wait for what waits for us.
+
+    Raises:
+        SelfWaitError: If the code is inside the work of one of the owners, or inside work that one of them, or
+            what it waits for, is waiting for.
+    """
+    work = _inside.get()
+    if work is None or work.done:  # a task that outlived the work that started it is as free as any other
+        yield
+        return
+    seen: set[int] = set()
+    ahead = list(owners)
+    while ahead:
+        owner = ahead.pop()
+        if owner is work.owner:
+            raise SelfWaitError(
+                f"a run of {owner!r} waits for {owner!r} itself, directly or through what it calls: that would "
+                "never end. To run again afterwards, call trigger() without waiting."
+            )
+        if id(owner) not in seen:
+            seen.add(id(owner))
+            if owner._current is not None:
+                ahead += owner._current.waits_for
+    work.waits_for += owners
+    try:
+        yield
+    finally:
+        for owner in owners:
+            work.waits_for.remove(owner)
+
+
+def capture_context() -> Context:
+    """A copy of the current context for work that starts later, which is then not inside of what runs now."""
+    context = copy_context()
+    context.run(_inside.set, None)
+    return context
+
+
+def check_function(who: str, fn: object) -> None:
+    """Refuse what certainly is no async function.
+
+    A plain function is let through, since it may return something to await; that is looked at when it runs.
+
+    Raises:
+        TypeError: If `fn` cannot be called, or is a generator function.
+    """
+    if not callable(fn):
+        raise TypeError(f"{who} needs an async function, not {fn!r}; pass the function itself, not its result")
+    if inspect.isasyncgenfunction(fn) or inspect.isgeneratorfunction(fn):
+        raise TypeError(f"{who} needs an async function, and {name_of(fn)} is a generator function: it has a `yield`")
+
+
+def check_seconds(who: str, **values: float | None) -> None:
+    """Refuse what is no duration; None stands for an option that is not used.
+
+    Raises:
+        ValueError: If one of the values is negative or not a number.
+    """
+    for name, value in values.items():
+        if value is not None and not value >= 0:
+            raise ValueError(f"{who}: {name} is a time in seconds, 0 or more, not {value!r}")
+
+
+async def invoke(who: object, fn: Callable[..., Awaitable[T]], *args: Any) -> T:
+    """The result of `fn(*args)`.
+
+    Raises:
+        TypeError: If it returns nothing that can be awaited.
+    """
+    awaitable = fn(*args)
+    if not inspect.isawaitable(awaitable):
+        raise TypeError(
+            f"{who!r} needs an async function: {name_of(fn)} returned {reprlib.repr(awaitable)}, "
+            "which cannot be awaited. Make it `async def`; one that blocks goes into asyncio.to_thread() there."
+        )
+    return await awaitable
+
+
+def name_of(fn: object) -> str:
+    """What to call `fn` in a text: its qualified name, with the arguments that a partial carries."""
+    if isinstance(fn, functools.partial):
+        arguments = [reprlib.repr(argument) for argument in fn.args]
+        arguments += [f"{name}={reprlib.repr(value)}" for name, value in fn.keywords.items()]
+        return f"{name_of(fn.func)}({', '.join(arguments)})"
+    return str(getattr(fn, "__qualname__", type(fn).__qualname__))
+
+
+def fallback_report(loop: AbstractEventLoop, message: str, error: BaseException) -> None:
+    """Hand an error that nobody waits for to the loop's exception handler."""
+    loop.call_exception_handler({"message": message, "exception": error})

@@ -1,0 +1,76 @@
+"""Work: the rules of waiting that triggers and flights share; most are tested where they show."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+import pytest
+
+from loader._coalescer import Coalescer
+from loader._work import Bell, Work, check_seconds, name_of, waiting_for
+from tests.jobs import Job, turns
+
+
+async def test_a_bell_wakes_all_who_wait_and_passes_over_those_who_left_in_the_same_turn() -> None:
+    bell = Bell()
+    loop = asyncio.get_running_loop()
+    waiters = [asyncio.create_task(bell.wait(loop)) for _ in range(3)]
+    await turns()
+    waiters[0].cancel()
+    bell.ring()
+    await asyncio.wait(waiters)
+    assert [waiter.cancelled() for waiter in waiters] == [True, False, False]
+    assert not bell._waiting
+
+
+async def test_a_bell_that_nobody_waits_for_rings_for_nobody() -> None:
+    bell = Bell()
+    bell.ring()
+    waiter = asyncio.create_task(bell.wait(asyncio.get_running_loop()))
+    await turns()
+    assert not waiter.done()
+    bell.ring()
+    await waiter
+
+
+async def test_work_that_never_started_cannot_be_cut_short() -> None:
+    async with Coalescer(Job()) as owner:
+        work: Work[int] = Work(owner, asyncio.get_running_loop())
+        work.cut_short()
+        assert not work.done
+
+
+async def test_waiting_for_several_looks_behind_each_of_them_once() -> None:
+    async with Coalescer(Job(1)) as last, Coalescer(Job()) as idle:
+        middle = [Coalescer(last.request) for _ in range(2)]
+
+        async def fn() -> None:
+            for trigger in middle:
+                trigger.trigger()
+            await asyncio.sleep(0.5)
+            with waiting_for(*middle, idle, last):
+                pass
+
+        async with Coalescer(fn) as first:
+            await first.request()
+        for trigger in middle:
+            await trigger.aclose()
+
+
+async def test_outside_of_all_work_one_may_wait_for_anything() -> None:
+    with waiting_for():
+        pass
+
+
+def test_a_function_is_called_by_its_name_and_a_partial_with_its_arguments() -> None:
+    assert name_of(Job.__call__) == "Job.__call__"
+    assert name_of(Job()) == "Job"
+    assert name_of(functools.partial(dict, 1, key="a" * 100)).startswith("dict(1, key='aaa")
+    assert len(name_of(functools.partial(dict, 1, key="a" * 100))) < 60
+
+
+def test_durations_are_checked_by_name() -> None:
+    check_seconds("X", a=0, b=None, c=1.5)
+    with pytest.raises(ValueError, match="X: b is a time in seconds, 0 or more, not -1"):
+        check_seconds("X", a=0, b=-1)
