@@ -44,7 +44,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except UnusableDatabaseError as error:
             return _fail(str(error))
         if options.command == "query":
-            text = sys.stdin.read() if options.graphql == "-" else options.graphql
+            try:
+                text = sys.stdin.read() if options.graphql == "-" else options.graphql
+            except UnicodeDecodeError as error:
+                return _fail(f"standard input is not text in {error.encoding}, as a query is: {error.reason}")
             return asyncio.run(_answer(url, text))
         return _serve(url, options.host, options.port)
     except ModuleNotFoundError as error:

@@ -1,19 +1,18 @@
-"""Runs statements, each on a connection of its own from the pool, and reports each one that it ran."""
+"""Sessions, one for each statement, and a report of what each statement took."""
 
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Sized
 
-    from sqlalchemy import URL, Select
-
-Model = TypeVar("Model")
+    from sqlalchemy import URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +47,21 @@ class Database:
         self.engine = create_async_engine(url)
         self._on_statement = on_statement
 
-    async def fetch(self, select: Select[Model], *, source: str, keys: int | None = None) -> Sequence[Model]:
-        """All rows of a statement, reported under the name `source`."""
+    @asynccontextmanager
+    async def session(self, source: str, keys: Sized | None = None) -> AsyncIterator[AsyncSession]:
+        """A session for one statement, which is reported when the block is left, unless it failed.
+
+        Args:
+            source: Who asks, for the report.
+            keys: The keys that it asks for, if it asks by key.
+        """
         started = time.perf_counter()
         async with AsyncSession(self.engine) as session:
-            rows = (await session.scalars(select)).all()
+            yield session
+            rows = len(session.identity_map)  # it holds no row by itself, but whoever is returning them still does
         if self._on_statement is not None:
-            self._on_statement(Statement(source, keys, len(rows), time.perf_counter() - started))
-        return rows
+            seconds = time.perf_counter() - started
+            self._on_statement(Statement(source, None if keys is None else len(keys), rows, seconds))
 
     async def aclose(self) -> None:
         """Close all connections."""

@@ -2,103 +2,96 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from sqlalchemy import func, select, tuple_
+import strawberry
+from graphql import GraphQLError
 
 from example_app.models import Airline, Airport, Flight, Plane, Weather
 from loader import Loaders, dataloader
+from loader.sqlalchemy import grouped_rows, rows_by_key
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Mapping
 
     from sqlalchemy.orm import InstrumentedAttribute
 
     from example_app.database import Database
 
-MAX_KEYS = 1000
-"""The most keys that one statement asks for: databases limit the parameters of a statement."""
+MAX_FIRST = 1000
+
+First: TypeAlias = Annotated[int, strawberry.argument(description=f"How many at most, 1 to {MAX_FIRST}.")]
+"""A limit, as an argument of a field: a parameter of a loader becomes one where a relation asks it."""
 
 
-class AppLoaders(Loaders):
+def checked(first: int) -> int:
+    """`first`, if it is a sensible number of flights."""
+    if not 1 <= first <= MAX_FIRST:
+        raise GraphQLError(f"first must be from 1 to {MAX_FIRST}, not {first}")
+    return first
+
+
+# The pool has 15 connections at most: no request takes them all.
+class AppLoaders(Loaders, max_concurrent_batches=8):
     """The loaders of one request. A key that the database does not know is None, or an empty list."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    @dataloader(default=None, max_batch_size=MAX_KEYS)
-    async def airlines(self, codes: list[str]) -> Mapping[str, Airline]:
+    @dataloader(default=None)
+    async def airlines(self, codes: list[str]) -> dict[str, Airline]:
         """Airlines by code."""
-        query = select(Airline).where(Airline.code.in_(codes))
-        rows = await self.database.fetch(query, source="airlines", keys=len(codes))
-        return {airline.code: airline for airline in rows}
+        async with self.database.session("airlines", codes) as session:
+            return await rows_by_key(session, Airline, Airline.code, codes)
 
-    @dataloader(default=None, max_batch_size=MAX_KEYS)
-    async def airports(self, codes: list[str]) -> Mapping[str, Airport]:
+    @dataloader(default=None)
+    async def airports(self, codes: list[str]) -> dict[str, Airport]:
         """Airports by code."""
-        query = select(Airport).where(Airport.code.in_(codes))
-        rows = await self.database.fetch(query, source="airports", keys=len(codes))
-        return {airport.code: airport for airport in rows}
+        async with self.database.session("airports", codes) as session:
+            return await rows_by_key(session, Airport, Airport.code, codes)
 
-    @dataloader(default=None, max_batch_size=MAX_KEYS)
-    async def planes(self, tail_numbers: list[str]) -> Mapping[str, Plane]:
+    @dataloader(default=None)
+    async def planes(self, tail_numbers: list[str]) -> dict[str, Plane]:
         """Planes by tail number."""
-        query = select(Plane).where(Plane.tail_number.in_(tail_numbers))
-        rows = await self.database.fetch(query, source="planes", keys=len(tail_numbers))
-        return {plane.tail_number: plane for plane in rows}
+        async with self.database.session("planes", tail_numbers) as session:
+            return await rows_by_key(session, Plane, Plane.tail_number, tail_numbers)
 
-    @dataloader(default=None, max_batch_size=MAX_KEYS)
-    async def weather(self, keys: list[tuple[str, dt.datetime]]) -> Mapping[tuple[str, dt.datetime], Weather]:
+    # PostgreSQL takes no more pairs in one statement; as batches of their own, they run side by side.
+    @dataloader(default=None, max_batch_size=1000)
+    async def weather(self, keys: list[tuple[str, dt.datetime]]) -> dict[tuple[str, dt.datetime], Weather]:
         """Weather by airport and hour."""
-        query = select(Weather).where(tuple_(Weather.origin_code, Weather.hour).in_(keys))
-        rows = await self.database.fetch(query, source="weather", keys=len(keys))
-        return {(weather.origin_code, weather.hour): weather for weather in rows}
+        async with self.database.session("weather", keys) as session:
+            return await rows_by_key(session, Weather, (Weather.origin_code, Weather.hour), keys)
 
-    @dataloader(default=None, max_batch_size=MAX_KEYS)
-    async def flights(self, ids: list[int]) -> Mapping[int, Flight]:
+    @dataloader(default=None)
+    async def flights(self, ids: list[int]) -> dict[int, Flight]:
         """Flights by id."""
-        query = select(Flight).where(Flight.id.in_(ids))
-        rows = await self.database.fetch(query, source="flights", keys=len(ids))
-        return {flight.id: flight for flight in rows}
+        async with self.database.session("flights", ids) as session:
+            return await rows_by_key(session, Flight, Flight.id, ids)
 
-    @dataloader(max_batch_size=MAX_KEYS)
-    async def departures(self, keys: list[tuple[str, int]]) -> Mapping[tuple[str, int], list[Flight]]:
-        """The first so many flights from each airport."""
-        return await self._first_flights(Flight.origin_code, keys, "departures")
+    @dataloader
+    async def departures(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+        """The first flights from each airport."""
+        return await self._first_flights("departures", Flight.origin_code, codes, first)
 
-    @dataloader(max_batch_size=MAX_KEYS)
-    async def arrivals(self, keys: list[tuple[str, int]]) -> Mapping[tuple[str, int], list[Flight]]:
-        """The first so many flights to each airport."""
-        return await self._first_flights(Flight.destination_code, keys, "arrivals")
+    @dataloader
+    async def arrivals(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+        """The first flights to each airport."""
+        return await self._first_flights("arrivals", Flight.destination_code, codes, first)
 
-    @dataloader(max_batch_size=MAX_KEYS)
-    async def flights_of_airline(self, keys: list[tuple[str, int]]) -> Mapping[tuple[str, int], list[Flight]]:
-        """The first so many flights of each airline."""
-        return await self._first_flights(Flight.carrier_code, keys, "flights_of_airline")
+    @dataloader
+    async def flights_of_airline(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+        """The first flights of each airline."""
+        return await self._first_flights("flights_of_airline", Flight.carrier_code, codes, first)
 
-    @dataloader(max_batch_size=MAX_KEYS)
-    async def flights_of_plane(self, keys: list[tuple[str, int]]) -> Mapping[tuple[str, int], list[Flight]]:
-        """The first so many flights of each plane."""
-        return await self._first_flights(Flight.tail_number, keys, "flights_of_plane")
+    @dataloader
+    async def flights_of_plane(self, tail_numbers: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+        """The first flights of each plane."""
+        return await self._first_flights("flights_of_plane", Flight.tail_number, tail_numbers, first)
 
     async def _first_flights(
-        self, parent: InstrumentedAttribute[Any], keys: list[tuple[str, int]], source: str
-    ) -> dict[tuple[str, int], list[Flight]]:
-        """For each (parent's key, limit) that many flights, in order of scheduled departure.
-
-        One statement for all: it gives each parent the highest limit that any of them asked for.
-        """
-        groups: dict[str, list[Flight]] = {key: [] for key, _ in keys}
-        in_order = (Flight.scheduled_departure, Flight.id)
-        place = func.row_number().over(partition_by=parent, order_by=in_order).label("place")
-        ranked = select(Flight.id, place).where(parent.in_(groups)).subquery()
-        query = (
-            select(Flight)
-            .join(ranked, ranked.c.id == Flight.id)
-            .where(ranked.c.place <= max(limit for _, limit in keys))
-            .order_by(*in_order)
-        )
-        for flight in await self.database.fetch(query, source=source, keys=len(keys)):
-            groups[getattr(flight, parent.key)].append(flight)
-        return {(key, limit): groups[key][:limit] for key, limit in keys}
+        self, source: str, parent: InstrumentedAttribute[Any], keys: list[str], first: int
+    ) -> dict[str, list[Flight]]:
+        limit = checked(first)
+        async with self.database.session(source, keys) as session:
+            return await grouped_rows(session, Flight, parent, keys, limit=limit, order_by=Flight.scheduled_departure)

@@ -6,19 +6,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, TypeAlias, TypedDict
 
 import strawberry
 from graphql import GraphQLError
 from sqlalchemy import select, tuple_
 
 from example_app import models
-from loader.strawberry import install
-
-if TYPE_CHECKING:
-    from example_app.loaders import AppLoaders
-
-MAX_FIRST = 1000
+from example_app.loaders import AppLoaders, First, checked
+from loader.strawberry import install, relation
 
 
 class Context(TypedDict):
@@ -28,19 +24,11 @@ class Context(TypedDict):
 
 
 Info: TypeAlias = strawberry.Info[Context, None]
-First: TypeAlias = Annotated[int, strawberry.argument(description=f"How many at most, 1 to {MAX_FIRST}.")]
 
 
 def field(description: str) -> Any:
     """A field that is an attribute of its row."""
     return strawberry.field(description=description)
-
-
-def checked(first: int) -> int:
-    """`first`, if it is a sensible number of flights."""
-    if not 1 <= first <= MAX_FIRST:
-        raise GraphQLError(f"first must be from 1 to {MAX_FIRST}, not {first}")
-    return first
 
 
 async def flight_by_id(loaders: AppLoaders, text: str) -> models.Flight | None:
@@ -54,9 +42,9 @@ class Airline:
     code: str = field("Two letters or digits, such as UA.")
     name: str
 
-    @strawberry.field(graphql_type="list[Flight]", description="Its first flights, in order of scheduled departure.")
-    async def flights(self, info: Info, first: First = 20) -> list[models.Flight]:
-        return await info.context["loaders"].flights_of_airline.load((self.code, checked(first)))
+    flights: list[Flight] = relation(
+        AppLoaders.flights_of_airline, "code", description="Its first flights, in order of scheduled departure."
+    )
 
 
 @strawberry.type(description="An airport in the United States.")
@@ -70,18 +58,12 @@ class Airport:
     dst: str = field("Daylight saving time: A as in the United States, N none, U unknown.")
     time_zone: str | None = field("Its name in the time zone database, such as America/New_York.")
 
-    @strawberry.field(
-        graphql_type="list[Flight]",
-        description="The first flights from here, in order of scheduled departure.",
+    departures: list[Flight] = relation(
+        AppLoaders.departures, "code", description="The first flights from here, in order of scheduled departure."
     )
-    async def departures(self, info: Info, first: First = 20) -> list[models.Flight]:
-        return await info.context["loaders"].departures.load((self.code, checked(first)))
-
-    @strawberry.field(
-        graphql_type="list[Flight]", description="The first flights to here, in order of scheduled departure."
+    arrivals: list[Flight] = relation(
+        AppLoaders.arrivals, "code", description="The first flights to here, in order of scheduled departure."
     )
-    async def arrivals(self, info: Info, first: First = 20) -> list[models.Flight]:
-        return await info.context["loaders"].arrivals.load((self.code, checked(first)))
 
 
 @strawberry.type(description="An aircraft in the FAA's registry.")
@@ -96,9 +78,9 @@ class Plane:
     speed: int | None = field("Average cruising speed in miles per hour.")
     engine: str = field("The kind of its engines.")
 
-    @strawberry.field(graphql_type="list[Flight]", description="Its first flights, in order of scheduled departure.")
-    async def flights(self, info: Info, first: First = 20) -> list[models.Flight]:
-        return await info.context["loaders"].flights_of_plane.load((self.tail_number, checked(first)))
+    flights: list[Flight] = relation(
+        AppLoaders.flights_of_plane, "tail_number", description="Its first flights, in order of scheduled departure."
+    )
 
 
 @strawberry.type(description="The weather in one hour at one of New York's airports.")
@@ -136,30 +118,19 @@ class Flight:
     distance: int = field("Miles between the airports.")
     weather_hour: dt.datetime = field("The hour of the scheduled departure, in UTC.")
 
-    @strawberry.field(graphql_type=Airline | None, description="Who flies it.")
-    async def airline(self, info: Info) -> models.Airline | None:
-        return await info.context["loaders"].airlines.load(self.carrier_code)
-
-    @strawberry.field(graphql_type=Plane | None, description="Null if the registry does not know it.")
-    async def plane(self, info: Info) -> models.Plane | None:
-        if self.tail_number is None:
-            return None
-        return await info.context["loaders"].planes.load(self.tail_number)
-
-    @strawberry.field(graphql_type=Airport | None, description="Where it leaves.")
-    async def origin(self, info: Info) -> models.Airport | None:
-        return await info.context["loaders"].airports.load(self.origin_code)
-
-    @strawberry.field(graphql_type=Airport | None, description="Where it goes. Null for four of the airports.")
-    async def destination(self, info: Info) -> models.Airport | None:
-        return await info.context["loaders"].airports.load(self.destination_code)
-
-    @strawberry.field(
-        graphql_type=Weather | None,
+    airline: Airline | None = relation(AppLoaders.airlines, "carrier_code", description="Who flies it.")
+    plane: Plane | None = relation(
+        AppLoaders.planes, "tail_number", description="Null if the registry does not know it."
+    )
+    origin: Airport | None = relation(AppLoaders.airports, "origin_code", description="Where it leaves.")
+    destination: Airport | None = relation(
+        AppLoaders.airports, "destination_code", description="Where it goes. Null for four of the airports."
+    )
+    weather: Weather | None = relation(
+        AppLoaders.weather,
+        ("origin_code", "weather_hour"),
         description="The weather at the origin in the hour of the scheduled departure. Null for some hours.",
     )
-    async def weather(self, info: Info) -> models.Weather | None:
-        return await info.context["loaders"].weather.load((self.origin_code, self.weather_hour))
 
 
 @strawberry.type
@@ -195,7 +166,8 @@ class Query:
             if last is None:
                 raise GraphQLError(f"after must be the id of a flight: there is none with {after!r}")
             query = query.where(tuple_(*in_order) > (last.scheduled_departure, last.id))
-        return list(await loaders.database.fetch(query, source="Query.flights"))
+        async with loaders.database.session("Query.flights") as session:
+            return list(await session.scalars(query))
 
     @strawberry.field(graphql_type=Flight | None)
     async def flight(self, info: Info, id: strawberry.ID) -> models.Flight | None:  # noqa: A002  # GraphQL's word
@@ -215,4 +187,4 @@ class Query:
 
 
 schema = strawberry.Schema(Query)
-install(schema)
+install(schema, loaders=AppLoaders)

@@ -29,10 +29,13 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, VARIABLE: built().render_as_string(), **changes}
 
 
-def run(*arguments: str, stdin: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+def run(
+    *arguments: str, stdin: str = "", encoding: str = "utf-8", **variables: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "example_app", *arguments],
-        input=stdin, env=environment(**variables), cwd=ROOT, capture_output=True, text=True, check=False, timeout=50,
+        input=stdin, encoding=encoding, env=environment(**variables), cwd=ROOT, capture_output=True, check=False,
+        timeout=50,
     )  # fmt: skip
 
 
@@ -58,6 +61,12 @@ def test_a_dash_reads_the_query_from_standard_input() -> None:
     assert json.loads(ran.stdout) == {"data": {"airport": {"name": "John F Kennedy Intl"}}}
     assert ran.returncode == 0
     assert re.fullmatch(r"airports: 1 key, 1 row, [\d.]+ ms\n1 statement, \d+ ms\n", ran.stderr)
+
+
+def test_standard_input_that_is_no_text_gets_one_line() -> None:
+    ran = run("query", "-", stdin="\xff", PYTHONIOENCODING="utf-8:strict", encoding="latin-1")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "example_app: standard input is not text in utf-8, as a query is: invalid start byte\n"
 
 
 @pytest.mark.parametrize(

@@ -3,22 +3,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 import json
 import sqlite3
+from collections import Counter
 from contextlib import asynccontextmanager, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from sqlalchemy import event
+import strawberry
+from sqlalchemy import URL, event
 
 from example_app.database import Database, Statement
 from example_app.loaders import AppLoaders
-from example_app.schema import schema
+from example_app.schema import Query, schema
+from loader import DataLoader
+from loader.strawberry import install
 from tests.test_example_data import built, by, flight, ids_by, in_order, table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable, Iterable, Sized
+
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 pytestmark = pytest.mark.real_time
 
@@ -28,13 +35,23 @@ ACCEPTANCE = (
 )
 
 
+DEEP = """
+    { jfk: airport(code: "JFK") { ...levels } lga: airport(code: "LGA") { ...levels } }
+    fragment levels on Airport { departures(first: 100) {
+        id airline { code } weather { hour } destination { code arrivals(first: 5) {
+            id airline { code } weather { hour } plane { tailNumber flights(first: 2) {
+                id destination { code } } } } } } }
+"""
+
+
 class Client:
     """Executes queries with new loaders each; `statements` are what the last one took, `sql` what the engine saw."""
 
-    def __init__(self) -> None:
+    def __init__(self, database: type[Database] = Database, url: URL | None = None) -> None:
+        self.schema = schema
         self.statements: list[Statement] = []
         self.sql: list[str] = []
-        self.database = Database(built(), on_statement=self.statements.append)
+        self.database = database(url or built(), on_statement=self.statements.append)
         event.listen(self.database.engine.sync_engine, "before_cursor_execute", self._see)
 
     def _see(self, *arguments: Any) -> None:
@@ -43,7 +60,7 @@ class Client:
     async def execute(self, query: str, **variables: Any) -> Any:
         self.statements.clear()
         self.sql.clear()
-        result = await schema.execute(
+        result = await self.schema.execute(
             query, variable_values=variables, context_value={"loaders": AppLoaders(self.database)}
         )
         assert len(self.sql) == len(self.statements)
@@ -64,8 +81,8 @@ class Client:
 
 
 @asynccontextmanager
-async def connected() -> AsyncIterator[Client]:
-    client = Client()
+async def connected(database: type[Database] = Database, url: URL | None = None) -> AsyncIterator[Client]:
+    client = Client(database, url)
     try:
         yield client
     finally:
@@ -277,33 +294,36 @@ async def test_the_weather_of_a_flight() -> None:
         ("plane", "flights", "tailnum"),
     ],
 )
-async def test_the_limit_is_of_each_parent_and_all_parents_share_a_statement(
+async def test_the_limit_is_of_each_parent_and_all_parents_with_the_same_one_share_a_statement(
     parents: str, field: str, column: str
 ) -> None:
     values = [value for value in ids_by(column) if value and value not in {"BQN", "PSE", "STT", "SJU"}]
-    known = [value for value in values if parents != "plane" or of("planes", ["tailnum"], value)][:16]
+    asked = [value for value in values if parents != "plane" or of("planes", ["tailnum"], value)][:16]
     argument = "tailNumber" if parents == "plane" else "code"
     roots = " ".join(
         f"p{place}: {parents}({argument}: {json.dumps(value)}) {{ {field}(first: {place % 3 + 1}) {{ id }} }}"
-        for place, value in enumerate(known)
+        for place, value in enumerate(asked)
     )
     async with connected() as client:
         answer = await client.data(f"{{ {roots} }}")
-        assert [keys for _, keys in client.taken()] == [len(known), len(known)]
+        limits = Counter(place % 3 for place in range(len(asked)))
+        assert sorted(keys or 0 for _, keys in client.taken()) == sorted([len(asked), *limits.values()])
     assert answer == {
         f"p{place}": {field: [{"id": id} for id in ids_by(column)[value][: place % 3 + 1]]}
-        for place, value in enumerate(known)
+        for place, value in enumerate(asked)
     }
 
 
-async def test_two_limits_of_one_parent_share_a_statement() -> None:
+async def test_each_limit_of_one_parent_takes_a_statement() -> None:
     async with connected() as client:
         answer = await client.data(
-            '{ airport(code: "EWR") { few: departures(first: 2) { id } many: departures(first: 200) { id } } }'
+            """{ airport(code: "EWR") {
+                few: departures(first: 2) { id } many: departures(first: 200) { id } again: departures(first: 2) { id }
+                some: departures { id } } }"""
         )
-        assert client.taken() == [("airports", 1), ("departures", 2)]
+        assert client.taken() == [("airports", 1), ("departures", 1), ("departures", 1), ("departures", 1)]
     ids = [{"id": id} for id in ids_by("origin")["EWR"]]
-    assert answer["airport"] == {"few": ids[:2], "many": ids[:200]}
+    assert answer["airport"] == {"few": ids[:2], "many": ids[:200], "again": ids[:2], "some": ids[:20]}
 
 
 async def test_four_levels_take_a_statement_a_loader_and_level() -> None:
@@ -325,13 +345,211 @@ async def test_four_levels_take_a_statement_a_loader_and_level() -> None:
                     assert arrival["plane"]["flights"] == [{"id": id} for id in ids_by("tailnum")[tail][:2]]
 
 
+def named(ids: Iterable[str], column: str) -> set[str]:
+    """What these flights have in this column."""
+    return {flight(id)[column] for id in ids} - {""}
+
+
+def known(name: str, column: str, keys: Iterable[str]) -> list[str]:
+    return [key for key in keys if of(name, [column], key)]
+
+
+def hours(ids: Iterable[str]) -> set[tuple[str, str]]:
+    return {(flight(id)["origin"], flight(id)["time_hour"]) for id in ids}
+
+
+async def test_seven_levels_ask_for_each_key_once_and_take_a_statement_a_loader_and_level() -> None:
+    departures = [id for code in ("JFK", "LGA") for id in ids_by("origin")[code][:100]]
+    destinations = known("airports", "faa", named(departures, "dest"))
+    arrivals = [id for code in destinations for id in ids_by("dest")[code][:5]]
+    planes = known("planes", "tailnum", named(arrivals, "tailnum"))
+    flights = [id for tail in planes for id in ids_by("tailnum")[tail][:2]]
+    async with connected() as client:
+        answer = await client.data(DEEP)
+        assert client.taken() == sorted(
+            [
+                ("airports", 2),
+                ("departures", 2),
+                ("airlines", len(named(departures, "carrier"))),
+                ("airports", len(named(departures, "dest") - {"JFK", "LGA"})),
+                ("weather", len(hours(departures))),
+                ("arrivals", len(destinations)),
+                ("airlines", len(named(arrivals, "carrier") - named(departures, "carrier"))),
+                ("planes", len(named(arrivals, "tailnum"))),
+                ("weather", len(hours(arrivals) - hours(departures))),
+                ("flights_of_plane", len(planes)),
+                ("airports", len(named(flights, "dest") - named(departures, "dest") - {"JFK", "LGA"})),
+            ]
+        )
+    found = [item for airport in answer.values() for item in airport["departures"]]
+    assert [item["id"] for item in found] == departures
+    for item in found:
+        assert item["airline"] == {"code": flight(item["id"])["carrier"]}
+        if item["destination"] is not None:
+            code = item["destination"]["code"]
+            assert code == flight(item["id"])["dest"]
+            assert [arrival["id"] for arrival in item["destination"]["arrivals"]] == ids_by("dest")[code][:5]
+            for arrival in item["destination"]["arrivals"]:
+                tail = flight(arrival["id"])["tailnum"]
+                assert arrival["plane"] == pick(
+                    of("planes", ["tailnum"], tail), tailNumber="tailnum",
+                    flights=lambda row: [
+                        {"id": id, "destination": pick(of("airports", ["faa"], flight(id)["dest"]), code="faa")}
+                        for id in ids_by("tailnum")[row["tailnum"]][:2]
+                    ],
+                )  # fmt: skip
+
+
+async def test_going_to_and_fro_asks_nothing_twice() -> None:
+    fields = "number"
+    for _ in range(4):
+        fields = f"origin {{ departures(first: 3) {{ {fields} }} }}"
+    async with connected() as client:
+        await client.data(f"{{ flights(first: 50) {{ {fields} }} }}")
+        assert client.taken() == [("Query.flights", None), ("airports", 3), ("departures", 3)]
+
+
+@pytest.mark.parametrize("query", [ACCEPTANCE, DEEP])
+async def test_with_the_plan_no_field_waits_and_the_answer_and_the_statements_are_those_without_it(
+    query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: Counter[str] = Counter()
+
+    def load(loader: DataLoader[Any, Any], key: Any, load: Any = DataLoader.load) -> Any:
+        waits[loader.name] += 1
+        return load(loader, key)
+
+    monkeypatch.setattr(DataLoader, "load", load)
+    async with connected() as client:
+        planned = await client.data(query), client.taken()
+        roots = {"AppLoaders.airports": 2, "AppLoaders.departures(first=100)": 2}
+        assert waits == ({} if query is ACCEPTANCE else roots)
+        client.schema = strawberry.Schema(Query)
+        install(client.schema, loaders=AppLoaders, plan=False)
+        assert (await client.data(query), client.taken()) == planned
+        assert waits.total() > 1000
+
+
+async def test_an_error_inside_has_the_path_of_each_field_and_leaves_the_rest_answered() -> None:
+    query = "{ flights(first: 40) { id airline { code } origin { code departures(first: 0) { id } } } }"
+    async with connected() as client:
+        result = await client.execute(query)
+        assert [source for source, _ in client.taken()] == ["Query.flights", "airlines", "airports"]
+    assert [error.path for error in result.errors] == [
+        ["flights", place, "origin", "departures"] for place in range(40)
+    ]
+    assert {error.message for error in result.errors} == {"first must be from 1 to 1000, not 0"}
+    assert result.data["flights"] == [
+        {"id": id, "airline": {"code": flight(id)["carrier"]}, "origin": None} for id in in_order()[:40]
+    ]
+
+
+class Weatherless(Database):
+    """A database that fails where it is asked for the weather."""
+
+    @asynccontextmanager
+    async def session(self, source: str, keys: Sized | None = None) -> AsyncIterator[AsyncSession]:
+        async with super().session(source, keys) as session:
+            if source == "weather":
+                raise ConnectionError("no weather today")
+            yield session
+
+
+async def test_a_statement_that_fails_costs_its_own_fields_and_no_other() -> None:
+    async with connected(Weatherless) as client:
+        result = await client.execute("{ flights(first: 30) { id airline { code } weather { hour } } }")
+        assert client.taken() == [("Query.flights", None), ("airlines", len(named(in_order()[:30], "carrier")))]
+    assert [(error.message, error.path) for error in result.errors] == [
+        ("no weather today", ["flights", place, "weather"]) for place in range(30)
+    ]
+    assert result.data["flights"] == [
+        {"id": id, "airline": {"code": flight(id)["carrier"]}, "weather": None} for id in in_order()[:30]
+    ]
+
+
+async def test_a_database_without_tables_is_an_error_of_the_field() -> None:
+    async with connected(url=URL.create("sqlite+aiosqlite")) as client:
+        result = await client.schema.execute(
+            '{ airport(code: "JFK") { name } }', context_value={"loaders": AppLoaders(client.database)}
+        )
+        assert client.statements == []
+    assert result.errors is not None
+    (error,) = result.errors
+    assert "no such table: airports" in error.message
+    assert result.data == {"airport": None}
+
+
+async def test_the_report_says_how_many_rows_came() -> None:
+    ids = ids_by("carrier")["HA"][:9]
+    async with connected() as client:
+        await client.data('{ airline(code: "HA") { flights(first: 9) { plane { model } } } flights(first: 8) { id } }')
+        assert sorted((statement.source, statement.rows) for statement in client.statements) == [
+            ("Query.flights", 8),
+            ("airlines", 1),
+            ("flights_of_airline", 9),
+            ("planes", len(known("planes", "tailnum", named(ids, "tailnum")))),
+        ]
+        assert all(statement.seconds > 0 for statement in client.statements)
+
+
+class Together(Database):
+    """A database that answers no loader before all four of a level ask."""
+
+    def __init__(self, url: URL, **options: Any) -> None:
+        super().__init__(url, **options)
+        self.all_here = asyncio.Barrier(4)
+        self.sessions: list[AsyncSession] = []
+
+    @asynccontextmanager
+    async def session(self, source: str, keys: Sized | None = None) -> AsyncIterator[AsyncSession]:
+        async with super().session(source, keys) as session:
+            if keys is not None:
+                self.sessions.append(session)
+                await self.all_here.wait()
+            yield session
+
+
+async def test_the_statements_of_a_level_run_side_by_side_each_in_a_session_of_its_own() -> None:
+    async with connected(Together) as client:
+        await client.data(ACCEPTANCE)
+        assert len(client.statements) == 5
+        assert isinstance(client.database, Together)
+        assert len(set(client.database.sessions)) == 4
+
+
+class Counting(Database):
+    """A database that knows how many sessions it had open at once."""
+
+    open = most = 0
+
+    @asynccontextmanager
+    async def session(self, source: str, keys: Sized | None = None) -> AsyncIterator[AsyncSession]:
+        self.open += 1
+        self.most = max(self.most, self.open)
+        async with super().session(source, keys) as session:
+            yield session
+        self.open -= 1
+
+
+async def test_a_request_of_many_statements_leaves_connections_to_others() -> None:
+    limits = range(1, 41)
+    fields = " ".join(f"f{limit}: departures(first: {limit}) {{ id }}" for limit in limits)
+    async with connected(Counting) as client:
+        answer = await client.data(f'{{ airport(code: "JFK") {{ {fields} }} }}')
+        assert len(client.statements) == 41
+        assert isinstance(client.database, Counting)
+        assert client.database.most == 8
+    ids = [{"id": id} for id in ids_by("origin")["JFK"]]
+    assert answer["airport"] == {f"f{limit}": ids[:limit] for limit in limits}
+
+
 async def test_what_the_data_does_not_know_is_null_and_no_error() -> None:
-    hours = by("weather", "origin", "time_hour")
+    measured = by("weather", "origin", "time_hour")
     examples = [
         next(id for id in in_order() if not flight(id)["tailnum"]),
         next(id for id in in_order() if flight(id)["tailnum"] and not of("planes", ["tailnum"], flight(id)["tailnum"])),
         next(id for id in in_order() if flight(id)["dest"] == "SJU"),
-        next(id for id in in_order() if (flight(id)["origin"], flight(id)["time_hour"]) not in hours),
+        next(id for id in in_order() if (flight(id)["origin"], flight(id)["time_hour"]) not in measured),
     ]
     async with connected() as client:
         roots = " ".join(
@@ -376,11 +594,11 @@ async def test_a_bad_argument_of_one_field_leaves_its_siblings_answered() -> Non
 
 
 async def test_a_statement_holds_a_thousand_keys_of_two_parts() -> None:
-    hours = [(row["origin"], dt.datetime.fromisoformat(row["time_hour"])) for row in table("weather")]
+    keys = [(row["origin"], dt.datetime.fromisoformat(row["time_hour"])) for row in table("weather")]
     async with connected() as client:
         loaders = AppLoaders(client.database)
-        found = await loaders.weather.load_many(hours)
-        assert [(row.origin_code, row.hour) for row in found if row is not None] == hours
+        found = await loaders.weather.load_many(keys)
+        assert [(row.origin_code, row.hour) for row in found if row is not None] == keys
         assert sorted(client.taken()) == [("weather", 226), ("weather", 1000), ("weather", 1000)]
 
 
