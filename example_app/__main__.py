@@ -73,6 +73,7 @@ def _serve(url: URL, host: str, port: int) -> int:
     import uvicorn
 
     from example_app.app import create_app
+    from example_app.build import UnusableDatabaseError, undo_delays
 
     # We bind the socket ourselves: uvicorn would report a failure only after starting the application.
     try:
@@ -83,6 +84,10 @@ def _serve(url: URL, host: str, port: int) -> int:
             return _fail(f"port {port} on {host} is in use: choose another with --port")
         return _fail(f"cannot listen on port {port} of {host}, {error.strerror}: choose others with --host and --port")
     with listener:
+        try:
+            undo_delays(url)  # once for all processes that serve on this port, and not where the port was in use
+        except UnusableDatabaseError as error:
+            return _fail(str(error))
         shown = f"[{host}]" if ":" in host else host
         print(f"GraphiQL is at http://{shown}:{listener.getsockname()[1]}/graphql (Ctrl+C stops it)")
         print(f"A query to try there:\n  {TRY}", flush=True)
@@ -96,17 +101,19 @@ async def _answer(url: URL, query: str) -> int:
     from example_app.database import Database
     from example_app.loaders import AppLoaders
     from example_app.schema import schema
+    from example_app.service import Service
 
     logging.getLogger("strawberry.execution").disabled = True  # the errors are in the answer
     statements: list[Statement] = []
-    database = Database(url, on_statement=statements.append)
+    service = Service(Database(url, on_statement=statements.append))
+    context = {"loaders": AppLoaders(service.database), "service": service}
     try:
         started = time.perf_counter()
         # Strawberry raises an exception for no query at all, and answers a blank one with a syntax error.
-        result = await schema.execute(query or " ", context_value={"loaders": AppLoaders(database)})
+        result = await schema.execute(query or " ", context_value=context)
         seconds = time.perf_counter() - started
     finally:
-        await database.aclose()
+        await service.aclose()
     answer: dict[str, object] = {"data": result.data}
     if result.errors:
         answer["errors"] = [error.formatted for error in result.errors]

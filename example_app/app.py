@@ -1,9 +1,9 @@
-"""The service: the schema behind `/graphql`, with loaders of its own for each request."""
+"""The application: the schema behind `/graphql`, with loaders of its own for each request, and the service for all."""
 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.responses import RedirectResponse
@@ -12,6 +12,7 @@ from starlette.routing import Route, WebSocketRoute
 from example_app.database import Database
 from example_app.loaders import AppLoaders
 from example_app.schema import schema
+from example_app.service import Service
 from loader.strawberry.asgi import GraphQL
 
 if TYPE_CHECKING:
@@ -23,19 +24,26 @@ if TYPE_CHECKING:
 
 def create_app(url: URL) -> Starlette:
     """The application on a database that is there already (`build.database_url`)."""
-    database = Database(url)
+    service = Service(Database(url))
+
+    class App(GraphQL[None]):
+        async def get_context(self, request: Any, response: Any) -> dict[str, Any]:
+            """The context, as `Context` says it."""
+            return {**await super().get_context(request, response), "service": service}
 
     def make_loaders(_: HTTPConnection) -> AppLoaders:
-        return AppLoaders(database)
+        return AppLoaders(service.database)
 
     def home(_: Request) -> RedirectResponse:
         return RedirectResponse("/graphql")
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        yield
-        await database.aclose()
+        try:
+            yield
+        finally:
+            await service.aclose()
 
-    graphql: GraphQL[None] = GraphQL(schema, make_loaders, graphql_ide="graphiql")
+    graphql = App(schema, make_loaders, graphql_ide="graphiql")
     routes = [Route("/", home), Route("/graphql", graphql), WebSocketRoute("/graphql", graphql)]
     return Starlette(routes=routes, lifespan=lifespan)

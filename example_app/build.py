@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from platformdirs import user_cache_path
-from sqlalchemy import URL, Connection, NullPool, create_engine, insert, make_url
+from sqlalchemy import URL, Connection, NullPool, create_engine, insert, make_url, update
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from example_app import models, rows
@@ -64,6 +64,20 @@ def database_url() -> URL:
             f"{VARIABLE}=sqlite+aiosqlite:///PATH names another"
         ) from error
     return URL.create("sqlite+aiosqlite", database=str(path))
+
+
+def undo_delays(url: URL) -> None:
+    """Have all flights leave as they did: what `delayFlight` wrote lasts from one start of the service to the next.
+
+    Raises:
+        UnusableDatabaseError: If the database cannot be written to.
+    """
+    engine = create_engine(url.set(drivername="sqlite"), poolclass=NullPool)
+    try:
+        with engine.begin() as connection:
+            connection.execute(update(models.Flight).where(models.Flight.delayed_by > 0).values(delayed_by=0))
+    except DBAPIError as error:
+        raise UnusableDatabaseError(f"cannot write to {url.database} ({error.orig})") from error
 
 
 def fill(connection: Connection) -> Iterator[str]:

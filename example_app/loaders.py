@@ -95,3 +95,9 @@ class AppLoaders(Loaders, max_concurrent_batches=8):
         limit = checked(first)
         async with self.database.session(source, keys) as session:
             return await grouped_rows(session, Flight, parent, keys, limit=limit, order_by=Flight.scheduled_departure)
+
+
+async def flight_by_id(loaders: AppLoaders, text: str) -> Flight | None:
+    """The flight with this id, None if there is none."""
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    return await loaders.flights.load(int(text)) if is_number else None

@@ -105,13 +105,33 @@ class Flight(Base):
     origin_code: Mapped[str]
     destination_code: Mapped[str]
     scheduled_departure: Mapped[dt.datetime]
-    departure_delay: Mapped[int | None]
+    recorded_departure_delay: Mapped[int | None]
     scheduled_arrival: Mapped[dt.time]
-    arrival: Mapped[dt.time | None]
-    arrival_delay: Mapped[int | None]
+    recorded_arrival: Mapped[dt.time | None]
+    recorded_arrival_delay: Mapped[int | None]
     air_time: Mapped[int | None]
     distance: Mapped[int]
     weather_hour: Mapped[dt.datetime]
+    # The one column that is not from the data: `delays` writes it. What is recorded stays, so that 0 takes it back.
+    delayed_by: Mapped[int] = mapped_column(default=0)
+
+    @property
+    def departure_delay(self) -> int | None:
+        """Minutes; None if it never left."""
+        return None if self.recorded_departure_delay is None else self.recorded_departure_delay + self.delayed_by
+
+    @property
+    def arrival_delay(self) -> int | None:
+        """Minutes; None if it is unknown."""
+        return None if self.recorded_arrival_delay is None else self.recorded_arrival_delay + self.delayed_by
+
+    @property
+    def arrival(self) -> dt.time | None:
+        """The time of day at the destination; None if it is unknown."""
+        if self.recorded_arrival is None:
+            return None
+        on_some_day = dt.datetime.combine(self.date, self.recorded_arrival)
+        return (on_some_day + dt.timedelta(minutes=self.delayed_by)).time()
 
     @property
     def departure(self) -> dt.datetime | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, final, o
 
 from loader._dispatch import seconds, whole_number
 from loader._histogram import SECONDS, SIZES, Histogram, Recorder
+from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop, start_task
 from loader._results import BatchFunction, _short
 from loader._waiters import answer, failure
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
     from types import TracebackType
     from typing import Self
+
+    from loader._watching import AskedItem, BatchWatch
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -72,6 +75,7 @@ class _Entry(Generic[T, R]):
     future: Future[R]  # its caller's own, who may cancel it at any time: whoever settles it looks first
     serial: int
     since: float
+    asked: AskedItem | None = None  # who is told of it, if somebody observes
 
 
 @dataclass(slots=True, eq=False)
@@ -80,6 +84,7 @@ class _Batch(Generic[T, R]):
     serial: int  # of its first item; stays when the entries are gone
     task: Task[list[R | BaseException]] | None = None
     deadline: Handle | None = None
+    watch: BatchWatch | None = None  # its record, if somebody observes
     # The batchers that the handler waits for right now, once per wait: written by `_WaitInside` only.
     awaits: list[Batcher[Any, Any]] = field(default_factory=list)
 
@@ -373,7 +378,9 @@ class Batcher(Generic[T, R]):
         loop = self._admit(1, may_wait=may_wait)
         future: Future[R] = loop.create_future()
         self._last_serial = serial = next(self._serials)
-        self._queue[future] = _Entry(item, future, serial, loop.time())
+        entry = self._queue[future] = _Entry(item, future, serial, loop.time())
+        if observers := observers_here():
+            entry.asked = _watching().AskedItem(observers)
         future.add_done_callback(self._forget)
         self._pump()
         return future
@@ -391,6 +398,8 @@ class Batcher(Generic[T, R]):
             # The rest of a window would be spent refusing.
             self._leave_through = self._last_serial
             waiting = len(self._queue)
+            if observers := observers_here():
+                _watching().tell(observers, "overloaded", "batcher", self.name, None, items)
             self._pump()
             raise LoaderOverloadedError(
                 f"{self!r} has no room for {items} more: {waiting} items were waiting, and max_pending is "
@@ -400,8 +409,9 @@ class Batcher(Generic[T, R]):
 
     def _forget(self, future: Future[R]) -> None:
         """Drop the item of a caller that left. What is settled otherwise is not in the queue any more."""
-        if self._queue.pop(future, None) is not None:
-            self._cancelled += 1
+        entry = self._queue.pop(future, None)
+        if entry is not None:
+            self._note_dropped(entry)
             if not self._queue:
                 self._disarm()
             self._wake_drained()
@@ -411,12 +421,11 @@ class Batcher(Generic[T, R]):
         loop = cast("AbstractEventLoop", self._loop)
         while self._queue and len(self._running) < self._max_concurrent_batches:
             first = next(iter(self._queue.values()))
-            if (
-                len(self._queue) >= self._max_batch_size
-                or len(self._queue) > self._max_pending
-                or first.serial <= self._leave_through
-            ):
-                self._send()
+            if len(self._queue) >= self._max_batch_size:
+                self._send("full")
+                continue
+            if len(self._queue) > self._max_pending or first.serial <= self._leave_through:
+                self._send("flushed")
                 continue
             if self._alarm is None:
                 if self._window is None:
@@ -426,7 +435,7 @@ class Batcher(Generic[T, R]):
             return
 
     def _ring(self) -> None:
-        self._send()
+        self._send("idle" if self._window is None else "window")
         self._pump()
 
     def _disarm(self) -> None:
@@ -434,8 +443,13 @@ class Batcher(Generic[T, R]):
             self._alarm.cancel()
             self._alarm = None
 
-    def _send(self) -> None:
-        """Start a batch of the items at the head of the queue; a slot is free."""
+    def _note_dropped(self, entry: _Entry[T, R]) -> None:
+        self._cancelled += 1
+        if entry.asked is not None:
+            _watching().tell(entry.asked.observers, "key_dropped", "batcher", self.name, None, 1)
+
+    def _send(self, reason: str) -> None:
+        """Start a batch of the items at the head of the queue; a slot is free, and there is a `Reason` to leave."""
         self._disarm()
         loop = cast("AbstractEventLoop", self._loop)
         now = loop.time()
@@ -444,7 +458,7 @@ class Batcher(Generic[T, R]):
         while self._queue and len(entries) < size:
             future, entry = self._queue.popitem(last=False)
             if future.done():  # its caller left a moment ago, and `_forget` is still on its way
-                self._cancelled += 1
+                self._note_dropped(entry)
                 continue
             self._wait.record(now - entry.since)
             entries.append(entry)
@@ -454,6 +468,8 @@ class Batcher(Generic[T, R]):
         self._batches += 1
         self._batch_size.record(len(entries))
         batch = _Batch(entries, entries[0].serial)
+        if everywhere or any(entry.asked is not None for entry in entries):
+            batch.watch = _watching().BatchWatch.of_items(self, reason, now - entries[0].since, entries)
         self._running.add(batch)  # before the task: an eager one runs the handler now, which may submit
         try:
             task = start_task(loop, self._context, self._run(batch, [entry.item for entry in entries]))
@@ -461,6 +477,7 @@ class Batcher(Generic[T, R]):
             self._running.discard(batch)
             for future in self._fail(batch.entries, error):
                 future.exception()  # one of the callers may be on the stack, and never see its future
+            self._note_finished(batch, error)
             self._go_on(ending=True)
             raise
         batch.task = task
@@ -503,7 +520,14 @@ class Batcher(Generic[T, R]):
             self._answer(batch, task.result())
         else:
             self._fail(batch.entries, error)
+        self._note_finished(batch, error)
         self._go_on(ending=ending)
+
+    @staticmethod
+    def _note_finished(batch: _Batch[T, R], error: BaseException | None) -> None:
+        watch, batch.watch = batch.watch, None  # a batch that was timed out or closed ends once more with its task
+        if watch is not None:
+            watch.finished(error)
 
     def _go_on(self, *, ending: bool) -> None:
         """Use the slot that became free, unless the loop is ending and would destroy a new task."""
@@ -516,13 +540,12 @@ class Batcher(Generic[T, R]):
     def _time_out(self, batch: _Batch[T, R]) -> None:
         task = cast("Task[list[R | BaseException]]", batch.task)
         if not task.done():  # otherwise its results are on their way
-            self._fail(
-                batch.entries,
-                LoaderTimeoutError(
-                    f"a batch of {len(batch.entries)} items of {self!r} took longer than its "
-                    f"timeout of {self._timeout} s. What it did by then may stand."
-                ),
+            late = LoaderTimeoutError(
+                f"a batch of {len(batch.entries)} items of {self!r} took longer than its "
+                f"timeout of {self._timeout} s. What it did by then may stand."
             )
+            self._fail(batch.entries, late)
+            self._note_finished(batch, late)
             task.cancel()
 
     def _abandon(self) -> None:
@@ -533,6 +556,7 @@ class Batcher(Generic[T, R]):
         for batch in self._running:
             if batch.task is not None and not batch.task.done():  # otherwise its results are on their way
                 failed += self._fail(batch.entries, cut)
+                self._note_finished(batch, cut)
                 batch.task.cancel()
         for future in failed:
             future.exception()  # whoever closes like this knows that items are dropped: nothing to report
@@ -617,3 +641,10 @@ def _name_of(handler: object) -> str:
     while isinstance(handler, partial):
         handler = handler.func
     return getattr(handler, "__qualname__", type(handler).__qualname__)
+
+
+def _watching() -> Any:
+    """What records things, imported when somebody observes."""
+    from loader import _watching
+
+    return _watching

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from loader._batch import Batch, BatchState
 from loader._dispatch import Activity, Settle
 from loader._histogram import SIZES, Recorder
-from loader._limits import Limit, current_work
+from loader._hooks import everywhere
+from loader._limits import Limit, asking_work, current_work
 from loader._loops import home_loop, start_task
 from loader._waiters import answer
 from loader.errors import (
@@ -25,15 +26,24 @@ from loader.errors import (
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
-    from collections.abc import Callable, Hashable, MutableMapping
+    from collections.abc import Callable, Collection, Hashable, MutableMapping
     from contextvars import Context
 
+    from loader._hooks import Both
     from loader._results import BatchFunction, Shape
     from loader._waiters import Group
+    from loader._watching import LoaderNotes
+    from loader.observe import Observer
+
+_NOWHERE: Any = object()  # the home of a loader that has none: no running loop equals it, nor the lack of one
 
 
 class Batching:
     """What `DataLoader` is made of. Every batch runs in a task of its own, and every way out of it is in `_serve`."""
+
+    _notes: LoaderNotes | None = None
+    """What is remembered while somebody observes. It is no attribute of its own before: the instances of a class with
+    30 attributes or more lose what makes reading them fast."""
 
     def __init__(
         self,
@@ -50,6 +60,7 @@ class Batching:
         max_pending: int | None,
         timeout: float | None,
         cancel_abandoned: bool,
+        observer: Observer | None,
     ) -> None:
         self.name = name
         self._call = call
@@ -65,10 +76,11 @@ class Batching:
         self._context: Context = contextvars.copy_context()
         self._activity = Activity()
         self._limits: tuple[Limit, ...] = () if max_concurrent_batches is None else (Limit(max_concurrent_batches),)
+        self._observers: Collection[Observer] | Both = () if observer is None else (observer,)  # and those of the scope
 
-        # None before the first load and after closing: a load at home pays for one comparison, and every other one
+        # Nowhere before the first load and after closing: a load at home pays for one comparison, and every other one
         # goes through `_come_home`, which has the clear errors.
-        self._loop: AbstractEventLoop | None = None
+        self._loop: AbstractEventLoop = _NOWHERE
         self._closed = False
 
         # An outcome that is there stands in `_values`, and once it was asked for again as a finished future in
@@ -80,7 +92,7 @@ class Batching:
         # The batch that a key waits for, until it is answered, cleared or dropped.
         self._waiting: dict[Hashable, Batch] = {}
         self._open: Batch | None = None  # the batch that takes new keys
-        self._batches: set[Batch] = set()  # all that have not ended
+        self._batches: set[Batch] = set()  # all whose task goes on: the function of one that ended may still run
         self._unsent = 0  # keys of batches that take no more and have not left
         self._clears = 0  # how often anything was cleared
 
@@ -96,8 +108,9 @@ class Batching:
         """Make the running loop the loader's, or say why not."""
         if self._closed:
             raise LoaderClosedError(f"{self!r} was closed: its scope is over. Use the loader of the current scope")
-        loop = home_loop(self._loop, self)
-        if self._loop is not None and self._loop is not loop:
+        home = None if self._loop is _NOWHERE else self._loop
+        loop = home_loop(home, self)
+        if home is not None and home is not loop:
             # The old loop is closed. What was under way there never ends, and its callers are gone with it.
             self._waiting.clear()
             self._answered.clear()
@@ -125,9 +138,16 @@ class Batching:
         """How many keys wait to be sent."""
         return self._unsent + (0 if self._open is None else len(self._open.callers.futures))
 
+    @property
+    def observed(self) -> bool:
+        """Whether somebody observes what this loader does."""
+        return bool(everywhere or self._observers)
+
     def _open_batch(self, adding: int) -> Batch:
         """The batch that takes new keys: the one that is open, or a new one."""
         if self._max_pending is not None and self._pending() + adding > self._max_pending:
+            if everywhere or self._observers:
+                _watching().refused(self, adding)
             raise LoaderOverloadedError(
                 f"{self!r}: {self._pending()} keys wait to be sent and {adding} more would exceed "
                 f"max_pending={self._max_pending}; try again when some have been answered"
@@ -135,14 +155,16 @@ class Batching:
         if self._open is not None:
             return self._open
         loop = self._loop
-        assert loop is not None
         batch = Batch(loop, self._limits, self._clears, own_keys=self._cache_key_fn is None)
         if not isinstance(self._window, Settle):
             batch.opened = loop.time()
-        self._open = batch
-        self._batches.add(batch)
+        if everywhere or self._observers:
+            batch.watch = _watching().BatchWatch.of_loader(self)
+        batch.attended = self._cancel_abandoned or batch.watch is not None
         batch.task = start_task(loop, self._context, self._serve(batch))
         batch.task.add_done_callback(partial(self._task_ended, batch))
+        self._open = batch
+        self._batches.add(batch)
         return batch
 
     def _close_batch(self, batch: Batch) -> None:
@@ -162,12 +184,12 @@ class Batching:
             futures = batch.callers.futures
             # In bulk: key by key it would cost three times as much.
             futures.update(dict.fromkeys(part, group.future))
-            batch.callers.groups[group.future] = (group, dict.fromkeys(part))
+            batch.callers.note_group(group, part)
             self._waiting.update(dict.fromkeys(part, batch))
             if batch.keys is not None:
                 batch.keys.update(part)
-            if self._cancel_abandoned:
-                self._watch(batch, group.future)
+            if batch.attended:
+                self._attend(batch, group.future, len(part))
             if self._max_batch_size is None:
                 return
             if len(futures) == self._max_batch_size:
@@ -181,25 +203,30 @@ class Batching:
     def _recall(self, cache_key: Hashable, outcome: Any, future: Future[Any]) -> None:
         """Answer a caller with what is cached."""
         answer(future, outcome)
-        if self._keep_answered:
+        if everywhere or self._observers:
+            _watching().cached(self, 1)  # and it is not kept: the next caller shall come here too
+        elif self._keep_answered:
             self._answered[cache_key] = future
 
     def _note_asking(self, batch: Batch) -> None:
         """If a batch function is asking here, note that its batch waits for `batch`."""
-        asking = current_work.get()
-        if asking is not None and not asking.ended:
+        asking = asking_work()
+        if asking is not None:
             asking.ask_for(batch, self)
 
-    def _watch(self, batch: Batch, future: Future[Any]) -> None:
-        """Cancel `batch` when the last of the callers watched has left it."""
-        batch.watched += 1
-        future.add_done_callback(partial(self._left, batch))
+    def _attend(self, batch: Batch, future: Future[Any], keys: int) -> None:
+        """Look at a new caller of `batch`, which asked for so many keys."""
+        if batch.watch is not None:
+            batch.watch.asked(keys)
+        if self._cancel_abandoned:  # when none of the callers waits for the batch any more, and some have left it
+            batch.watched += 1
+            future.add_done_callback(partial(self._left, batch))
 
-    def _left(self, batch: Batch, future: Future[Any]) -> None:
+    def _left(self, batch: Batch, _: Future[Any]) -> None:
         batch.watched -= 1
-        if future.cancelled() and not batch.watched and batch.state is BatchState.RUNNING:
+        if not batch.watched and batch.callers.futures and batch.state is BatchState.RUNNING:
             self._abandoned += len(batch.callers.futures)
-            self._end(batch)
+            self._end(batch, CancelledError())
             self._cancel(batch)
 
     def _drop(self, batch: Batch, cache_key: Hashable) -> None:
@@ -211,6 +238,8 @@ class Batching:
             self._unsent -= 1
 
     def _clear(self, cache_key: Hashable) -> None:
+        if everywhere or self._observers:
+            _watching().cleared(self, cache_key)
         self._clears += 1
         self._answered.pop(cache_key, None)
         if self._values is not None:
@@ -231,6 +260,9 @@ class Batching:
                 await batch.departure.settled(self._window, self._activity)
             else:
                 await batch.departure.at(loop, batch.opened + self._window)
+            if batch.watch is not None:
+                full = batch.state is BatchState.WAITING
+                batch.watch.sent(self._window, full=full, flushed=batch.departure.due)
             if self._timeout is not None:
                 batch.timer = loop.call_later(self._timeout, self._time_out, batch)
             for limit in batch.limits:
@@ -245,6 +277,7 @@ class Batching:
                 raise
         finally:
             self._end(batch)
+            batch.over = True
             for limit in held:
                 limit.release(batch)
 
@@ -252,10 +285,13 @@ class Batching:
         """Close a batch that has its turn; its cache keys, without those that nobody waits for any more."""
         if batch.state is BatchState.COLLECTING:
             self._open = None
-        for cache_key in batch.callers.abandoned():
+        abandoned = batch.callers.abandoned()
+        for cache_key in abandoned:
             self._drop(batch, cache_key)
             del batch.callers.futures[cache_key]
-            self._abandoned += 1
+        self._abandoned += len(abandoned)
+        if abandoned and batch.watch is not None:
+            batch.watch.dropped(len(abandoned))
         if batch.state is BatchState.WAITING:
             self._unsent -= len(batch.callers.futures)
         batch.state = BatchState.RUNNING
@@ -268,41 +304,51 @@ class Batching:
         self._sent += 1
         self._sent_keys += len(keys)
         self._sizes.record(len(keys))
+        if batch.watch is not None:
+            batch.watch.started(self, batch, cache_keys, keys)
         result = await self._call(keys.copy())
         if isinstance(result, AsyncIterator):
             await self._stream(batch, result)
-            left_over = {
+            missed = self._shape.missed
+            outcomes = {
                 cache_key: self._shape.missing(self.name, cache_key if batch.keys is None else batch.keys[cache_key])
                 for cache_key in batch.callers.futures
             }
-            self._finish(batch, left_over, {})
+            extra: Mapping[Hashable, Any] = {}
         else:
-            self._finish(batch, *self._shape.read(self.name, keys, cache_keys, result))
+            missed = self._shape.missed
+            outcomes, extra = self._shape.read(self.name, keys, cache_keys, result)
+        if batch.watch is not None:
+            batch.watch.record.missing = self._shape.missed - missed
+        self._finish(batch, outcomes, extra)
 
     async def _stream(self, batch: Batch, pairs: AsyncIterator[Any]) -> None:
-        """Answer each caller as its pair comes."""
-        answered: set[Hashable] = set()
+        """Answer each caller as its pair comes, and close what the pairs come from."""
         try:
-            async for pair in pairs:
-                cache_key, outcome = self._shape.pair(self.name, pair)
-                if cache_key in answered:
-                    raise BatchResultError(f"{self.name}: the batch function yielded the key {cache_key!r} twice")
-                answered.add(cache_key)
-                if batch.state is BatchState.ENDED:
-                    return
-                if cache_key not in batch.callers.futures:
-                    self._keep_extra(batch, {cache_key: outcome})
-                    continue
-                current = self._waiting.get(cache_key) is batch
-                if current:
-                    del self._waiting[cache_key]
-                batch.callers.answer_key(cache_key, outcome)
-                if current and self._values is not None:
-                    self._values[cache_key] = outcome
+            await self._take_pairs(batch, pairs)
         finally:
             close = getattr(pairs, "aclose", None)
             if close is not None:
                 await close()
+
+    async def _take_pairs(self, batch: Batch, pairs: AsyncIterator[Any]) -> None:
+        answered: set[Hashable] = set()
+        async for pair in pairs:
+            cache_key, outcome = self._shape.pair(self.name, pair)
+            if cache_key in answered:
+                raise BatchResultError(f"{self.name}: the batch function yielded the key {cache_key!r} twice")
+            answered.add(cache_key)
+            if batch.state is BatchState.ENDED:
+                return
+            if cache_key not in batch.callers.futures:
+                self._keep(batch, {}, {cache_key: outcome})
+                continue
+            current = self._waiting.get(cache_key) is batch
+            if current:
+                del self._waiting[cache_key]
+            batch.callers.answer_key(cache_key, outcome)
+            if current:
+                self._keep(batch, {cache_key: outcome}, {})
 
     def _finish(self, batch: Batch, outcomes: dict[Hashable, Any], extra: Mapping[Hashable, Any]) -> None:
         """Answer the callers of a batch and keep what it brought."""
@@ -315,23 +361,25 @@ class Batching:
             kept = {key: outcome for key, outcome in outcomes.items() if self._waiting.get(key) is batch}
         self._end(batch)
         callers.answer_all(outcomes)
-        if self._values is not None:
-            self._values.update(kept)
-            if extra:
-                self._keep_extra(batch, extra)
+        self._keep(batch, kept, extra)
 
-    def _keep_extra(self, batch: Batch, extra: Mapping[Hashable, Any]) -> None:
-        """Cache what came for keys that nobody asked this batch for."""
-        if self._values is None or batch.clears != self._clears:
+    def _keep(self, batch: Batch, outcomes: Mapping[Hashable, Any], extra: Mapping[Hashable, Any]) -> None:
+        """Cache outcomes that callers have got, and what came for keys that nobody asked this batch for."""
+        if self._values is None:
             return
-        for key, outcome in extra.items():
-            if key not in self._waiting and key not in self._values:
-                self._values[key] = outcome
+        try:
+            self._values.update(outcomes)
+            if batch.clears == self._clears:
+                for key, outcome in extra.items():
+                    if key not in self._waiting and key not in self._values:
+                        self._values[key] = outcome
+        except Exception as error:  # noqa: BLE001  # a user's cache_map that fails must not fail who still waits
+            self._report(batch, error)
 
     # -- ends --------------------------------------------------------------------------------------------------
 
-    def _end(self, batch: Batch) -> None:
-        """Take a batch out of everything. Its callers are answered right before or after."""
+    def _end(self, batch: Batch, error: BaseException | None = None) -> None:
+        """Take a batch out of everything. Its callers are answered right before or after, with `error` if it failed."""
         if batch.state is BatchState.ENDED:
             return
         if self._open is batch:
@@ -341,6 +389,8 @@ class Batching:
             self._unsent -= len(keys)
         batch.state = BatchState.ENDED
         batch.ended = True
+        if batch.asked_by:
+            batch.changed()
         if batch.timer is not None:
             batch.timer.cancel()
         waiting = self._waiting
@@ -350,20 +400,17 @@ class Batching:
             for key in keys:
                 if waiting.get(key) is batch:
                     del waiting[key]
-        self._batches.discard(batch)
+        if batch.watch is not None:
+            batch.watch.finished(error, batch.asked_by)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         """Answer everybody who still waits with an exception."""
         if batch.state is BatchState.ENDED:
             if isinstance(error, Exception):
-                # Its callers have their answers; an error after that (of a user's cache_map, or of a batch function
-                # that was cancelled) is nobody's answer, so it is asyncio's to report.
-                batch.callers.loop.call_exception_handler(
-                    {"message": f"{self!r}: error after the end of a batch", "exception": error}
-                )
+                self._report(batch, error)
             return
         self._failures += 1
-        self._end(batch)
+        self._end(batch, error)
         task = batch.task
         if isinstance(error, CancelledError) and task is not None and task.cancelling():
             stopped = BatchCancelledError(f"{self.name}: the batch was cancelled with its task, as when a loop ends")
@@ -371,18 +418,26 @@ class Batching:
         else:
             batch.callers.fail_all(error)
 
+    def _report(self, batch: Batch, error: Exception) -> None:
+        """Hand asyncio an error that is nobody's answer: those whom it could concern have theirs already."""
+        batch.callers.loop.call_exception_handler(
+            {"message": f"{self!r}: error after callers were answered", "exception": error}
+        )
+
     def _time_out(self, batch: Batch) -> None:
         """End a batch that took too long. Whether its function notices or not, its callers are answered."""
         self._failures += 1
         count = len(batch.callers.futures)
-        self._end(batch)
-        batch.callers.fail_all(
-            LoaderTimeoutError(f"{self.name}: a batch of {count} keys was not answered within {self._timeout} seconds")
+        late = LoaderTimeoutError(
+            f"{self.name}: a batch of {count} keys was not answered within {self._timeout} seconds"
         )
+        self._end(batch, late)
+        batch.callers.fail_all(late)
         self._cancel(batch)
 
     def _task_ended(self, batch: Batch, task: Task[None]) -> None:
         """Settle what a task that was cancelled before its first step could not."""
+        self._batches.discard(batch)
         if batch.state is not BatchState.ENDED:
             self._fail(batch, CancelledError())
         if not task.cancelled():
@@ -390,18 +445,29 @@ class Batching:
 
     def _cancel(self, batch: Batch) -> None:
         assert batch.task is not None
-        batch.task.cancel()
+        if not batch.task.cancelling():  # a second cancellation would break into the clean-up after the first
+            batch.task.cancel()
 
     def _close(self) -> list[Task[None]]:
         """Answer everybody, cancel every batch and refuse more; the tasks that are ending."""
-        if self._batches and _get_running_loop() is not self._loop:
+        running = _get_running_loop()
+        if running is not self._loop and any(batch.state is not BatchState.ENDED for batch in self._batches):
             self._come_home()
         self._closed = True
-        self._loop = None
-        batches = list(self._batches)
-        for batch in batches:
-            self._end(batch)
-            batch.callers.fail_all(LoaderClosedError(f"{self.name}: closed before this key was answered"), quietly=True)
-            self._cancel(batch)
+        self._loop = _NOWHERE
+        for batch in self._batches:
+            if batch.state is not BatchState.ENDED:
+                closed = LoaderClosedError(f"{self.name}: closed before this key was answered")
+                self._end(batch, closed)
+                batch.callers.fail_all(closed, quietly=True)
+                self._cancel(batch)
         self._answered.clear()
-        return [batch.task for batch in batches if batch.task is not None]
+        tasks = [batch.task for batch in self._batches if batch.task is not None]
+        return [task for task in tasks if task.get_loop() is running]
+
+
+def _watching() -> Any:
+    """What records things, imported when somebody observes."""
+    from loader import _watching
+
+    return _watching

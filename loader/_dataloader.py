@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overload
 
 from loader._batch import BatchState
-from loader._batching import Batching
+from loader._batching import Batching, _watching
 from loader._caches import as_mapping
 from loader._dispatch import Settle, seconds, whole_number
 from loader._limits import current_work
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from loader._caches import CacheObject
     from loader._histogram import Histogram
     from loader._results import By
+    from loader.observe import Observer
 
     class Options(TypedDict, total=False):
         """The options of a `DataLoader` that have nothing to do with the type of its values."""
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
         timeout: float | None
         abandoned: Literal["finish", "cancel"]
         name: str | None
+        observer: Observer | None
 
 
 K = TypeVar("K")
@@ -124,6 +126,8 @@ class DataLoader(Batching, Generic[K, V]):
         abandoned: What becomes of a running batch when all its callers have left: "finish" lets it fill the cache,
             "cancel" ends it.
         name: What errors and statistics call this loader; the name of `load_fn` by default.
+        observer: Who is told what this loader does, besides those who observe its scope or the process: an
+            `Observer` of `loader.observe`.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -207,6 +211,7 @@ class DataLoader(Batching, Generic[K, V]):
         timeout: float | None = None,
         abandoned: Literal["finish", "cancel"] = "finish",
         name: str | None = None,
+        observer: Observer | None = None,
     ) -> None:
         for option, value in (
             ("max_batch_size", max_batch_size),
@@ -217,6 +222,10 @@ class DataLoader(Batching, Generic[K, V]):
                 whole_number(option, value, least=1)
         if abandoned not in ("finish", "cancel"):
             raise ValueError(f"abandoned is 'finish' or 'cancel', not {abandoned!r}")
+        if observer is not None:
+            from loader.observe import check_observer
+
+            check_observer(observer)
         if cache_map is not None and not cache:
             raise ValueError("cache=False keeps nothing: cache_map would never be used")
         super().__init__(
@@ -232,6 +241,7 @@ class DataLoader(Batching, Generic[K, V]):
             max_pending=max_pending,
             timeout=None if timeout is None else seconds("timeout", timeout),
             cancel_abandoned=abandoned == "cancel",
+            observer=observer,
         )
 
     def __repr__(self) -> str:
@@ -289,8 +299,8 @@ class DataLoader(Batching, Generic[K, V]):
                 batch.keys[cache_key] = key
             if len(futures) == self._max_batch_size:
                 self._close_batch(batch)
-        if self._cancel_abandoned:
-            self._watch(batch, future)
+        if batch.attended:
+            self._attend(batch, future, 1)
         return future
 
     @overload
@@ -345,10 +355,12 @@ class DataLoader(Batching, Generic[K, V]):
             self._open_batch(adding=len(new))
         missing = len(new) + sum(map(len, joined.values()))
         group = Group(future, cache_keys, found, missing, return_exceptions=return_exceptions)
+        if found and self.observed:
+            _watching().cached(self, len(found))
         for batch, its_keys in joined.items():
             batch.callers.join_group(group, its_keys)
-            if self._cancel_abandoned:
-                self._watch(batch, future)
+            if batch.attended:
+                self._attend(batch, future, len(its_keys))
         if new:
             self._add_group(group, new)
         return future
@@ -426,6 +438,7 @@ class DataLoader(Batching, Generic[K, V]):
         self._clears += 1
         self._waiting = {key: batch for key, batch in self._waiting.items() if batch.state is not BatchState.RUNNING}
         self._answered.clear()
+        self._notes = None
         if self._values is not None:
             self._values.clear()
 

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, final
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
     from collections.abc import Generator
+    from weakref import ref
+
+    from loader._scope import Scope
 
 
 @final
@@ -44,12 +47,18 @@ class Settle:
 
 
 class Activity:
-    """How many new keys the loaders of one scope have been asked for: what settling watches."""
+    """How many new keys the loaders of one scope have been asked for: what settling watches.
 
-    __slots__ = ("keys",)
+    Attributes:
+        keys: How many.
+        scope: The scope; None for a loader without one.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("keys", "scope")
+
+    def __init__(self, scope: ref[Scope] | None = None) -> None:
         self.keys = 0
+        self.scope = scope
 
 
 class Departure:
@@ -64,6 +73,9 @@ class Departure:
     def now(self) -> None:
         """End the wait."""
         self.due = True
+        self._leave()
+
+    def _leave(self) -> None:
         if self._wake is not None and not self._wake.done():
             self._wake.set_result(None)
 
@@ -86,7 +98,7 @@ class Departure:
         if self.due:
             return
         self._wake = loop.create_future()
-        timer = loop.call_at(when, self.now)
+        timer = loop.call_at(when, self._leave)
         try:
             await self._wake
         finally:

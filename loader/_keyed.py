@@ -301,6 +301,7 @@ class Keyed(Closing, Generic[K, T]):
                 f"{self!r}: the policy must return a new Debouncer or Coalescer for each key, not {trigger!r}"
             )
         trigger._tally = self._tally
+        trigger._label = self._name or name_of(self._fn)
         trigger._on_idle = partial(self._forget, key)
         return trigger
 

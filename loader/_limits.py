@@ -3,10 +3,11 @@
 A batch function may load through other loaders. Then its batch waits for theirs, and a limit that both count under
 could stop them for ever: the outer one holds the slot that the inner one needs. Two rules prevent it.
 
-1. A slot whose holder waits for another batch is idle, and is lent to a batch that somebody waits for like this: to
-   one that the holder itself waits for, or, if no holder at the limit is doing anything, to any. Only when no loan
-   is possible does a batch queue. So some batch always runs, and where one limit covers a resource that serves one
-   statement at a time (a database session), still only one statement is under way: its holder waits meanwhile.
+1. A slot is lent to a batch that its holder waits for. What a holder waits for is what its function asked for, what
+   that asked for in turn, and, once nothing of all this can go on, the slots that it queues for, which is to say their
+   holders and what these wait for. So some batch always runs. And since a holder that lends its slot cannot go on
+   before the borrower has ended, a limit of one covers a resource that serves one statement at a time (a database
+   session): no two are ever under way.
 2. A batch that would wait for itself, directly or through others, gets a `SelfWaitError` at the call.
 """
 
@@ -16,10 +17,14 @@ from collections import OrderedDict
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from loader._loops import home_loop
 from loader.errors import SelfWaitError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
+    from collections.abc import Iterable
+
+    from loader._watching import BatchWatch
 
 current_work: ContextVar[Work | None] = ContextVar("loader.current_work", default=None)
 """The batch whose function is running here, in its own task and those that it starts."""
@@ -29,17 +34,23 @@ class Work:
     """What may wait for other work and hold slots: a batch.
 
     Attributes:
-        ended: Whether it will never run again; set once.
+        ended: Whether nobody waits for it any more: everybody has an answer. Set once.
+        over: Whether its function has ended, which may be later (one that takes no notice of its time-out).
         waits_for: The work that its function asked for.
         asked_by: The work whose functions asked for it.
         limits: The limits that it runs under.
+        queued_at: The limit that it has no slot of yet, and must have one of next.
+        watch: Its record, None if nobody observes it.
     """
 
-    __slots__ = ("asked_by", "ended", "limits", "waits_for")
+    __slots__ = ("asked_by", "ended", "limits", "over", "queued_at", "waits_for", "watch")
 
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self.limits = limits
+        self.watch: BatchWatch | None = None
         self.ended = False
+        self.over = False
+        self.queued_at: Limit | None = None
         # Most batches load nothing themselves and are asked for by resolvers only: they share the empty tuple.
         self.waits_for: tuple[Work, ...] = ()
         self.asked_by: tuple[Work, ...] = ()
@@ -57,64 +68,126 @@ class Work:
                 f"{who!r}: the batch function waits for a key of its own batch, directly or through another loader, "
                 "and so for itself. Load in it only what its own result is not needed for"
             )
-        self.waits_for = (*self.waits_for, other)
+        self.waits_for = (*(work for work in self.waits_for if not work.ended), other)
         other.asked_by = (*other.asked_by, self)
-        for limit in {*self.limits, *other.limits}:
-            limit.reconsider(other)
+        if other.queued_at is not None:
+            other.queued_at.note_asked(other)
+        self.changed()
 
     @property
     def stalled(self) -> bool:
         """Whether its function waits for other work."""
         return any(not other.ended for other in self.waits_for)
 
+    def changed(self) -> None:
+        """Look for loans wherever somebody waits for this work, which goes on differently, or no more."""
+        _look_for_loans([self])
+
+
+def _look_for_loans(todo: list[Work]) -> None:
+    """Look for loans wherever somebody waits for one of `todo`, directly, through others, or for a slot."""
+    limits: dict[Limit, None] = {}
+    seen: set[Work] = set()
+    while todo:
+        work = todo.pop()
+        if work not in seen:
+            seen.add(work)
+            todo.extend(work.asked_by)
+            for limit in work.limits:
+                if limit.held_by(work):
+                    limits[limit] = None
+                    todo.extend(limit.queue())
+    for limit in limits:
+        limit.reconsider()
+    for limit in limits:  # only now is it known that nothing goes on
+        limit.reconsider(stuck=True)
+
 
 def _reaches(work: Work, target: Work) -> bool:
+    """Whether `work` is `target` or waits for it, directly or through others."""
     seen: set[Work] = set()
     todo = [work]
     while todo:
         work = todo.pop()
         if work is target:
             return True
-        if work not in seen and not work.ended:
+        if work not in seen:
             seen.add(work)
-            todo.extend(work.waits_for)
+            todo.extend(other for other in work.waits_for if not other.ended)
     return False
+
+
+def _stuck(work: Work) -> set[Work]:
+    """All that `work` waits for in whatever way, itself included, if nothing of it can go on; else nothing."""
+    seen: set[Work] = set()
+    todo = [work]
+    while todo:
+        work = todo.pop()
+        if work in seen:
+            continue
+        seen.add(work)
+        if work.queued_at is not None:
+            todo.extend(work.queued_at.holders())
+        elif work.stalled:
+            todo.extend(other for other in work.waits_for if not other.ended)
+        else:
+            return set()
+    return seen
 
 
 class Limit:
     """At most `size` batches at once, by the rules of this module."""
 
-    __slots__ = ("_asked", "_holders", "_lenders", "_queue", "size")
+    __slots__ = ("_asked", "_holders", "_lenders", "_loop", "_queue", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
+        self._loop: AbstractEventLoop | None = None
         self._holders: set[Work] = set()
         self._lenders: dict[Work, Work] = {}  # borrower -> the holder whose slot it uses
         self._queue: OrderedDict[Work, Future[None]] = OrderedDict()
         self._asked: dict[Work, None] = {}  # those in the queue that other work waits for
 
+    def __repr__(self) -> str:
+        return f"<limit of {self.size} concurrent batches>"
+
     async def acquire(self, work: Work, loop: AbstractEventLoop) -> None:
         """Wait for a slot, first come, first served.
 
+        Raises:
+            LoaderLoopError: If slots are held on another loop that is still open.
+
         Cancellation: Gives up the place in the queue, or the slot if it was granted in the same turn.
         """
-        if (not self._queue and self._take(work)) or self._borrow(work):
+        if loop is not self._loop:
+            self._loop = home_loop(self._loop if self._holders else None, self)
+            # What held a slot on a loop that is closed never gives it back.
+            for store in (self._holders, self._lenders, self._queue, self._asked):
+                store.clear()
+        if not self._queue and self._take(work):
             return
         granted = self._queue[work] = loop.create_future()
+        work.queued_at = self
         if work.asked_by:
-            self._asked[work] = None
+            self.note_asked(work)
+            self.reconsider()
+        if not granted.done():
+            work.changed()
+        if work.watch is not None and not granted.done():
+            work.watch.queued(self._holders)
         try:
             await granted
         except BaseException:
             if granted.cancelled():
-                self._queue.pop(work, None)
-                self._asked.pop(work, None)
+                self._leave_queue(work)
             else:
                 self.release(work)
             raise
 
     def release(self, work: Work) -> None:
         """Give back a slot."""
+        if work not in self._holders:
+            return  # its loop is closed, and all that was held there is forgotten
         self._holders.remove(work)
         self._lenders.pop(work, None)
         for borrower, lender in self._lenders.items():
@@ -122,25 +195,46 @@ class Limit:
                 del self._lenders[borrower]
                 break
         self.reconsider()
+        # One that went on is gone: those that still queue here may now wait for nothing that goes on.
+        _look_for_loans([queued for queued in self._queue if queued.asked_by or len(queued.limits) > 1])
 
-    def reconsider(self, asked: Work | None = None) -> None:
-        """Grant what can be granted now, after a slot was given back or work has asked for `asked`."""
-        if asked is not None and asked in self._queue:
-            self._asked[asked] = None
+    def held_by(self, work: Work) -> bool:
+        """Whether `work` has a slot, its own or a borrowed one."""
+        return work in self._holders
+
+    def holders(self) -> set[Work]:
+        """Who has a slot."""
+        return self._holders
+
+    def queue(self) -> Iterable[Work]:
+        """Who waits for a slot."""
+        return self._queue
+
+    def note_asked(self, queued: Work) -> None:
+        """Note that other work waits for one that queues here: it may borrow a slot."""
+        self._asked[queued] = None
+
+    def reconsider(self, *, stuck: bool = False) -> None:
+        """Grant what can be granted now, and if `stuck` is given, to whom only a loan helps to go on."""
         while self._queue:
             first, granted = next(iter(self._queue.items()))
             if not granted.done() and not self._take(first):
                 break
             self._grant(first)
         for work in list(self._asked):
-            if not self._queue[work].done() and self._borrow(work):
+            if not self._queue[work].done() and self._borrow(work, stuck=stuck):
                 self._grant(work)
 
     def _grant(self, work: Work) -> None:
-        self._asked.pop(work, None)
-        granted = self._queue.pop(work)
+        granted = self._queue[work]
+        self._leave_queue(work)
         if not granted.done():  # else it was cancelled, and its task is about to say so
             granted.set_result(None)
+
+    def _leave_queue(self, work: Work) -> None:
+        self._queue.pop(work, None)
+        self._asked.pop(work, None)
+        work.queued_at = None
 
     def _take(self, work: Work) -> bool:
         if len(self._holders) - len(self._lenders) >= self.size:
@@ -148,24 +242,17 @@ class Limit:
         self._holders.add(work)
         return True
 
-    def _borrow(self, work: Work) -> bool:
-        if not work.asked_by:
-            return False
+    def _borrow(self, work: Work, *, stuck: bool) -> bool:
         lending = set(self._lenders.values())
-        idle = [holder for holder in self._holders if holder.stalled and holder not in lending]
-        if not idle:
-            return False
-        waiting_for_it = next((holder for holder in idle if _reaches(holder, work)), None)
-        nobody_works = len(idle) + len(lending) == len(self._holders)
-        lender = waiting_for_it or (idle[0] if nobody_works else None)
-        if lender is None:
-            return False
-        self._holders.add(work)
-        self._lenders[work] = lender
-        return True
+        for holder in self._holders:
+            if holder not in lending and (work in _stuck(holder) if stuck else _reaches(holder, work)):
+                self._holders.add(work)
+                self._lenders[work] = holder
+                return True
+        return False
 
 
 def asking_work() -> Work | None:
-    """The batch whose function the caller runs in, if that batch still goes on."""
+    """The batch whose function the caller runs in, if that function still goes on."""
     work = current_work.get()
-    return None if work is None or work.ended else work
+    return None if work is None or work.over else work

@@ -6,9 +6,10 @@ Nothing is guessed: a result of another shape than the one that was promised is 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import reprlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from functools import partial
 from operator import attrgetter
@@ -30,9 +31,9 @@ class BatchFunction:
     """A batch function of any kind, called with a list of keys.
 
     `await call(keys)` gives what the function returns. An `async def` runs on the loop. A plain `def` runs in a
-    worker thread (`asyncio.to_thread`, which carries context variables over), since it may block. What it returns
-    may still be a coroutine or an async iterator, as that of a lambda around an `async def` is: from then on the
-    function is called on the loop, as it evidently does not block.
+    worker thread, with the context variables of the call, since it may block. What it returns may still be a coroutine
+    or an async iterator, as that of a lambda around an `async def` is: from then on the function is called on the
+    loop, as it evidently does not block.
     """
 
     __slots__ = ("_function", "_on_loop")
@@ -51,14 +52,32 @@ class BatchFunction:
         if self._on_loop:
             result = self._function(keys)
         else:
-            result = await asyncio.to_thread(self._in_thread, keys)
+            result = await self._in_thread(keys)
             self._on_loop = isinstance(result, Awaitable | AsyncIterator)
         return await result if isinstance(result, Awaitable) else result
 
-    def _in_thread(self, keys: list[Any]) -> Any:
+    async def _in_thread(self, keys: list[Any]) -> Any:
+        """Call the function in a worker thread.
+
+        Cancellation: A thread cannot be cancelled, so the call ends with its thread: what the function works with, and
+        the slot that it holds, are in use until then. A second cancellation does not wait.
+        """
+        context = contextvars.copy_context()
+        thread = asyncio.get_running_loop().run_in_executor(None, lambda: context.run(self._blocking, keys))
+        try:
+            # Shielded, since a future that was cancelled no longer tells when its thread ends.
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            await asyncio.wait([thread])
+            thread.exception()  # seen, so that asyncio does not report what is nobody's answer
+            raise
+
+    def _blocking(self, keys: list[Any]) -> Any:
         try:
             result = self._function(keys)
-            return list(result) if isinstance(result, Iterator) else result
+            # A generator or a lazy query does its work, which may block, while it is read.
+            lazy = isinstance(result, Iterable) and not isinstance(result, Collection | Awaitable)
+            return list(result) if lazy else result
         except StopIteration as error:
             # No future can hold a StopIteration: the thread's would never be done.
             raise RuntimeError("the batch function raised StopIteration") from error
@@ -67,7 +86,7 @@ class BatchFunction:
 class Shape:
     """The shape of result that a loader was promised; `read` turns a result into one outcome for each key."""
 
-    __slots__ = ("_cache_key", "_default", "_group_by", "_index_by", "_key_of")
+    __slots__ = ("_cache_key", "_default", "_group_by", "_index_by", "_key_of", "missed")
 
     def __init__(
         self,
@@ -81,6 +100,7 @@ class Shape:
             raise ValueError("index_by promises one row for each key, group_by many: give one of them")
         if group_by is not None and default is not RAISE:
             raise ValueError("group_by gives a key without rows an empty list: default= would never be used")
+        self.missed = 0  # for how many keys nothing came, all results together
         self._index_by = index_by
         self._group_by = group_by
         self._default = default
@@ -123,7 +143,7 @@ class Shape:
         """The cache key and the outcome in what an async generator yielded.
 
         Raises:
-            BatchResultError: If it is no pair.
+            BatchResultError: If it is no pair, or its key is not hashable.
         """
         if not isinstance(item, tuple) or len(item) != 2:
             raise BatchResultError(
@@ -131,10 +151,18 @@ class Shape:
                 f"it yielded {_short(item)}"
             )
         key, value = item
-        return (key if self._cache_key is None else self._cache_key(key)), value
+        cache_key: Hashable = key if self._cache_key is None else self._cache_key(key)
+        try:
+            hash(cache_key)
+        except TypeError:
+            raise BatchResultError(
+                f"{who}: the batch function yielded the key {_short(cache_key)}, which is not hashable"
+            ) from None
+        return cache_key, value
 
     def missing(self, who: str, key: Any) -> Any:
         """The outcome of a key for which the batch function had nothing."""
+        self.missed += 1
         if self._default is not RAISE:
             return self._default
         return KeyNotFoundError(f"{who}: no value came for key {_short(key)}; pass default= if that is no error")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
 from loader._doorbell import Doorbell
 from loader._histogram import SECONDS, Histogram, Recorder
+from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop
 from loader._work import Bell, Work, capture_context, check_function, fallback_report, name_of, waiting_for
 from loader.errors import LoaderClosedError, RunCancelledError
@@ -26,6 +27,9 @@ from loader.errors import LoaderClosedError, RunCancelledError
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
+
+    from loader._watching import RunWatch
+    from loader.observe import Observer
 
 T = TypeVar("T")
 
@@ -135,15 +139,20 @@ class Run(Work[T]):
         last: When the last of them came.
         urgent: Whether it shall start as soon as no other is in flight.
         started: When it started.
+        observers: Who is told of it besides those who observe the process: who observes a scope that triggered it, or
+            waits for it.
+        watch: Its record, None if nobody observes it.
     """
 
-    __slots__ = ("first", "last", "started", "triggers", "urgent")
+    __slots__ = ("first", "last", "observers", "started", "triggers", "urgent", "watch")
 
     def __init__(self, owner: Trigger[T], loop: AbstractEventLoop, now: float) -> None:
         super().__init__(owner, loop)
         self.first = self.last = self.started = now
         self.triggers = 0
         self.urgent = False
+        self.observers: tuple[Observer, ...] = ()
+        self.watch: RunWatch | None = None
 
 
 class Trigger(Closing, Generic[T]):
@@ -176,6 +185,7 @@ class Trigger(Closing, Generic[T]):
         self._rests_until = float("-inf")
         # Set by a Keyed, which forgets what is idle.
         self._on_idle: Callable[[Any], None] | None = None
+        self._label: str | None = None  # set by a Keyed too: what observers call it, without the key
         try:
             get_running_loop()
         except RuntimeError:
@@ -378,6 +388,8 @@ class Trigger(Closing, Generic[T]):
             self._next()
         run.triggers += triggers
         run.last = now
+        if observers := observers_here():
+            run.observers = (*run.observers, *observers)
         return run
 
     def _hurry(self) -> Run[T] | None:
@@ -440,11 +452,18 @@ class Trigger(Closing, Generic[T]):
         self._tally.runs += 1
         self._tally.merged += run.triggers - 1
         self._tally.delay.record(now - run.first)
+        if everywhere or run.observers:
+            from loader._watching import RunWatch
+
+            name = self._label or self._name or name_of(self._fn)
+            run.watch = RunWatch(run, name, type(self).__name__.lower())
         run.start(self._context, self._fn, then=self._ended)
 
     def _ended(self, run: Run[T]) -> None:
         self._current = None
         self._tally.run_time.record(self._home().time() - run.started)
+        if run.watch is not None:
+            run.watch.finished(run.failure)
         if isinstance(run.failure, RunCancelledError):
             self._tally.cancelled += 1
         elif run.failure is not None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import inspect
-from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, final
+from weakref import WeakSet, ref
 
 from loader._dataloader import DataLoader
 from loader._dispatch import Activity, whole_number
+from loader._hooks import Both, everywhere
+from loader._hooks import current_scope as _current
 from loader._limits import Limit
 from loader.errors import LoaderClosedError
 
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
     from types import TracebackType
     from typing import Self
+
+    from loader.observe import Observer
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -49,20 +53,28 @@ class Scope:
         ...         return await loaders.doubles.load(21)
         >>> asyncio.run(main())
         42
+
+    Attributes:
+        name: What observers call the scope: the operation that it serves, where something says so.
+        closed: Whether it is over.
     """
 
-    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_outer", "closed")
+    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_observers", "_outer", "closed", "name")
 
     def __init__(self) -> None:
+        self.name = ""
         self.closed = False
         self._context = contextvars.copy_context()
         self._context.run(_current.set, self)  # what a batch function loads belongs to the scope of its batch
-        self._activity = Activity()
+        self._activity = Activity(ref(self))
         # The key holds the id of a `Loaders`, which the loader's batch function keeps alive.
         self._loaders: dict[
             tuple[int, Declaration[Any, Any, Any], Hashable], tuple[Loaders, DeclaredLoader[Any, Any, Any]]
         ] = {}
         self._outer: Scope | None = None
+        self._observers: list[Observer] = []  # shared with the loaders
+        if everywhere:
+            _tell(everywhere, "scope_opened", self)
 
     @staticmethod
     def current() -> Scope | None:
@@ -84,6 +96,19 @@ class Scope:
         """Make `outer`, what `enter` returned, the current scope again."""
         _current.set(outer)
 
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every batch of the scope's loaders that opens from now on, until the scope is over.
+
+        It is also told of what batchers and triggers do for what runs in the scope. To stop earlier, use
+        `loader.observe.observing(observer, scope=scope)`.
+
+        Raises:
+            TypeError: If it is no `loader.observe.Observer`.
+        """
+        from loader.observe import check_observer
+
+        self._observers.append(check_observer(observer))
+
     def clear_all(self) -> None:
         """Forget every value of every loader of the scope; batches under way go on for those who wait for them."""
         for _, loader in self._loaders.values():
@@ -95,9 +120,17 @@ class Scope:
         The cancelled batch functions end within the next turns of the loop. `aclose`, or that of their `Loaders`,
         waits for it.
         """
-        self.closed = True
+        before, self.closed = self.closed, True
         for loaders, loader in self._loaders.values():
             loaders._let_end(loader._close())
+        if (everywhere or self._observers) and not before:
+            _tell([*everywhere, *self._observers], "scope_closed", self)
+
+    def _close_loaders(self, loaders: Loaders) -> None:
+        """Close what belongs to `loaders`, which are over before the scope is."""
+        for owner, loader in self._loaders.values():
+            if owner is loaders:
+                loaders._let_end(loader._close())
 
     async def aclose(self) -> None:
         """`close` the scope and wait until its batch functions have ended.
@@ -124,22 +157,22 @@ class Scope:
         made = self._loaders.get((id(loaders), declaration, key))
         if made is not None:
             return made[1]
-        if self.closed:
-            raise LoaderClosedError(
-                f"{type(loaders).__name__}.{declaration.name}: the scope is closed, as the operation it served is over"
+        if self.closed or loaders._own.closed:
+            over = (
+                "the scope is closed, as the operation it served is over" if self.closed else "the loaders are closed"
             )
+            raise LoaderClosedError(f"{type(loaders).__name__}.{declaration.name}: {over}")
         loader = declaration.make(loaders, parameters)
         loader._context = self._context
         loader._activity = self._activity
+        loader._observers = Both(loader._observers, self._observers) if loader._observers else self._observers
         if loaders._limit is not None:
-            # In this order everywhere: a batch that queues at the common limit must not hold a slot of its loader, which
-            # one that has passed the common limit may wait for.
+            # In this order everywhere: a batch that queues at the common limit must not hold a slot of its loader,
+            # which one that has passed the common limit may wait for.
             loader._limits = (loaders._limit, *loader._limits)
         self._loaders[id(loaders), declaration, key] = (loaders, loader)
+        loaders._scopes.add(self)
         return loader
-
-
-_current: ContextVar[Scope | None] = ContextVar("loader.scope", default=None)
 
 
 class Loaders:
@@ -173,6 +206,7 @@ class Loaders:
     _max_concurrent_batches: int | None = None
     _own: Scope
     _limit: Limit | None
+    _scopes: WeakSet[Scope]
     _ending: set[Task[None]]
 
     def __init_subclass__(cls, *, max_concurrent_batches: int | None = None, **rest: Any) -> None:
@@ -187,7 +221,8 @@ class Loaders:
         own = Scope()
         own._context.run(_current.set, None)  # an instance is its own scope where there is no other
         limit = None if cls._max_concurrent_batches is None else Limit(cls._max_concurrent_batches)
-        vars(self).update(_own=own, _limit=limit, _ending=set())  # so that a frozen dataclass may be a `Loaders`
+        # So that a frozen dataclass may be a `Loaders`.
+        vars(self).update(_own=own, _limit=limit, _scopes=WeakSet(), _ending=set())
         return self
 
     def clear_all(self) -> None:
@@ -195,11 +230,13 @@ class Loaders:
         (_current.get() or self._own).clear_all()
 
     async def aclose(self) -> None:
-        """Close the instance's own scope, and wait for every batch function that a closed scope has cancelled.
+        """Cancel every batch, in whatever scope, refuse more loads, and wait until the batch functions have ended.
 
         Cancellation: Everybody has been answered before the wait; only the wait ends.
         """
         self._own.close()
+        for scope in list(self._scopes):
+            scope._close_loaders(self)
         await _ended(self._ending)
 
     async def __aenter__(self) -> Self:
@@ -215,6 +252,12 @@ class Loaders:
         for task in tasks:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
+
+
+def _tell(observers: list[Observer], event: str, scope: Scope) -> None:
+    from loader._watching import tell
+
+    tell(observers, event, scope)
 
 
 async def _ended(tasks: set[Task[None]]) -> None:
@@ -290,10 +333,9 @@ class Declaration(Generic[K, V, P]):
     def make(self, loaders: Loaders, parameters: dict[str, Any]) -> DeclaredLoader[K, V, P]:
         """A new loader of this declaration."""
         shown = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-        loader: DeclaredLoader[K, V, P] = DeclaredLoader(
-            partial(self.method, loaders, **parameters),
-            **{"name": f"{type(loaders).__name__}.{self.name}" + (f"({shown})" if shown else ""), **self.options},
-        )
+        name = f"{type(loaders).__name__}.{self.name}" + (f"({shown})" if shown else "")
+        options: dict[str, Any] = {"name": name, **self.options}
+        loader: DeclaredLoader[K, V, P] = DeclaredLoader(partial(self.method, loaders, **parameters), **options)
         loader._siblings = partial(self.bound, loaders)
         return loader
 

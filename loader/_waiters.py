@@ -15,7 +15,7 @@ from loader.errors import BatchCancelledError, BatchFailedError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 
 def answer(future: Future[Any], outcome: object) -> None:
@@ -115,18 +115,23 @@ class Callers:
         self.groups: dict[Future[Any], tuple[Group, dict[Hashable, None]]] = {}
 
     def join(self, key: Hashable, future: Future[Any]) -> None:
-        """Let one more caller wait for a key of this batch, or a first one for a new key."""
-        others = self.futures.setdefault(key, future)
+        """Let one more caller wait for a key of this batch."""
+        others = self.futures[key]
         if isinstance(others, list):
             others.append(future)
-        elif others is not future:
+        else:
             self.futures[key] = [others, future]
 
-    def join_group(self, group: Group, keys: dict[Hashable, None]) -> None:
-        """Let a `load_many` wait for several keys."""
-        self.groups[group.future] = (group, keys)
+    def join_group(self, group: Group, keys: Iterable[Hashable]) -> None:
+        """Let a `load_many` wait for several keys of this batch."""
+        self.note_group(group, keys)
         for key in keys:
             self.join(key, group.future)
+
+    def note_group(self, group: Group, keys: Iterable[Hashable]) -> None:
+        """Note what a `load_many` lacks from this batch, besides what it may lack from it already."""
+        _, lacking = self.groups.setdefault(group.future, (group, {}))
+        lacking.update(dict.fromkeys(keys))
 
     def abandoned(self) -> list[Hashable]:
         """The keys that nobody waits for any more."""
@@ -175,14 +180,16 @@ class Callers:
             quietly: asyncio complains of an exception that nobody ever looks at. That is right for a failure of the
                 backend, and noise where the callers left together with what they waited for (a closed scope).
         """
-        error = failure(error)
-        for callers in self.futures.values():
-            for future in callers if isinstance(callers, list) else (callers,):
-                if not future.done():
-                    future.set_exception(error)
-                    if quietly:
-                        future.exception()
-        self._forget()
+        waiting = [
+            future
+            for callers in self.futures.values()
+            for future in (callers if isinstance(callers, list) else (callers,))
+            if quietly and not future.done()
+        ]
+        self.answer_all(dict.fromkeys(self.futures, failure(error)))
+        for future in waiting:
+            if future.done():  # a `load_many` may still lack keys of other batches
+                future.exception()
 
     def _forget(self) -> None:
         # Whoever still holds this batch (a traceback, a context) must not keep its callers alive.

@@ -46,7 +46,7 @@ def await_results(schema: Schema) -> None:
             continue
         for graphql_field in graphql_type.fields.values():
             field = graphql_field.extensions.get("strawberry-definition")
-            if not isinstance(field, StrawberryField) or field.is_async:
+            if not isinstance(field, StrawberryField) or field.is_async or field.is_subscription:
                 continue
             only_async = [
                 at for at, each in enumerate(field.extensions) if each.has_resolver and not each.supports_sync

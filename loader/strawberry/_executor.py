@@ -12,29 +12,36 @@ from loader.strawberry._operation import Operation
 from loader.strawberry._plan import Plan
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
 
     from graphql import GraphQLList, GraphQLResolveInfo
     from graphql.execution.collect_fields import FieldDetailsList
     from graphql.pyutils import Path
 
+    from loader import Scope
+    from loader.strawberry._report import Observed
 
-def executor_class(base: type[Any], *, plan: bool, early_execution: bool) -> type[Any]:
+
+def executor_class(base: type[Any], *, plan: bool, early_execution: bool, observed: Observed) -> type[Any]:
     """A subclass of the schema's executor class, with these options."""
-    options = {"loader_options": {"plan": plan, "early_execution": early_execution}}
-    return type("LoaderExecutor", (_Planning if plan else _Scoped, base), options)
+    attributes = {"loader_base": base, "loader_early_execution": early_execution, "loader_observed": observed}
+    return type("LoaderExecutor", (_Planning if plan else _Scoped, base), attributes)
 
 
 class _Scoped(IncrementalExecutor):
     """Freshness: a scope for each event, empty caches for each root field of a mutation, the end of late work."""
 
-    loader_options: dict[str, bool]
+    loader_base: type[Any]
+    loader_early_execution: bool
+    loader_observed: Observed
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._loader_operation = Operation.current()
         self._loader_event = False
-        if self.loader_options["early_execution"]:
+        if self._loader_operation is not None and self.operation.name is not None:
+            self._loader_operation.scope.name = self.operation.name.value
+        if self.loader_early_execution:
             self.enable_early_execution = True
         self.hooks = ExecutionHooks(async_work_finished=self._after(self.hooks))
 
@@ -64,7 +71,7 @@ class _Scoped(IncrementalExecutor):
         iterable = super().cancellable_iterable(iterable)
         is_source = self.operation.operation is OperationType.SUBSCRIPTION and not self._loader_event
         if is_source and self._loader_operation is not None:
-            return _Source(iterable, self._loader_operation)
+            return _Source(aiter(iterable), self._loader_operation)
         return iterable
 
     def execute_fields_serially(self, *arguments: Any) -> Any:
@@ -79,6 +86,16 @@ class _Scoped(IncrementalExecutor):
 
     # Late work may run in a task that was made outside the operation.
 
+    def create_sub_executor(self, *arguments: Any) -> Any:
+        copied = super().create_sub_executor(*arguments)
+        vars(copied).pop("execute_field", None)  # what is left for later is no root field, and has errors of its own
+        return copied
+
+    def build_stream_item_queue(self, index: int, path: Path, iterator: Any, *arguments: Any) -> Any:
+        if self._loader_operation is not None:
+            iterator = _Steps(iterator, self._loader_operation)
+        return super().build_stream_item_queue(index, path, iterator, *arguments)
+
     def execute_execution_group(self, *arguments: Any) -> Any:
         if self._loader_operation is not None:
             self._loader_operation.enter()
@@ -90,24 +107,68 @@ class _Scoped(IncrementalExecutor):
         return super().complete_stream_item(*arguments)
 
 
-class _Source:
-    """The source of a subscription's events: each of its steps runs in the operation's scope."""
+class _Steps:
+    """An iterator, asynchronous or not, each of whose steps runs in the operation's scope."""
 
-    def __init__(self, source: AsyncIterable[Any], operation: Operation) -> None:
-        self._iterator = source.__aiter__()
+    def __init__(self, iterator: Any, operation: Operation) -> None:
+        self._iterator = iterator
         self._operation = operation
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        self._operation.enter()
+        return next(self._iterator)
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self
 
     def __anext__(self) -> Any:
-        self._operation.end_event()
+        self._operation.enter()
         return self._iterator.__anext__()
 
     async def aclose(self) -> None:
         close = getattr(self._iterator, "aclose", None)
         if close is not None:
             await close()
+
+
+class _Source(_Steps):
+    """The source of a subscription's events: whatever it waits for, it knows nothing from before."""
+
+    def __anext__(self) -> Any:
+        self._operation.end_event()
+        return _Forgetting(self._step(), self._operation.scope)
+
+    async def _step(self) -> Any:
+        return await self._iterator.__anext__()
+
+
+class _Forgetting:
+    """Awaits a coroutine, and has a scope forget what it knows whenever the coroutine goes on.
+
+    A source that asks again and again, and yields only when something has changed, would never see a change.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], scope: Scope) -> None:
+        self._coroutine = coroutine
+        self._scope = scope
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        go_on: Callable[[Any], Any] = self._coroutine.send
+        value: Any = None
+        while True:
+            self._scope.clear_all()
+            try:
+                waits_for = go_on(value)
+            except StopIteration as end:
+                return end.value
+            try:
+                value = yield waits_for
+                go_on = self._coroutine.send
+            except BaseException as error:  # noqa: BLE001  # thrown into the coroutine, which has a say in it
+                go_on, value = self._coroutine.throw, error
 
 
 class _Planning(_Scoped):
@@ -122,7 +183,7 @@ class _Planning(_Scoped):
         operation = self._loader_operation
         # An extension that intercepts every field may have to say no before anything is loaded.
         intercepted = bool(self.middleware_manager and self.middleware_manager.middlewares)
-        self._loader_plan = None if operation is None or intercepted else Plan(self, operation)
+        self._loader_plan = None if operation is None or intercepted else Plan(operation)
 
     def complete_list_value(
         self,
@@ -141,4 +202,4 @@ class _Planning(_Scoped):
         plan = self._loader_plan
         if plan is None or plan.completing or not isinstance(result, list | tuple):
             return complete()
-        return plan.complete(return_type, field_details_list, result, complete)
+        return plan.complete(self, return_type.of_type, field_details_list, path, result, complete)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,5 +32,18 @@ async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *argume
             f"make_loaders must return, or yield once as an async generator, an instance of a subclass of Loaders, "
             f"not {made!r}"
         )
-    stack.push_async_callback(made.aclose)
+    stack.push_async_callback(_close, made)
     return made
+
+
+async def _close(loaders: Loaders) -> None:
+    """Close the loaders, and wait for their batches even when cancelled: what these work with is closed next."""
+    cancelled: CancelledError | None = None
+    while True:
+        try:
+            await loaders.aclose()
+            break
+        except CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled

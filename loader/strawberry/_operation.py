@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 from loader import Scope
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from loader import Declaration, DeclaredLoader
+    from loader.observe import Observer
+
+    Outer = tuple["Operation | None", Scope | None]
+    """What was current before an operation: the operation around it, and the scope."""
 
 
 class Operation:
@@ -18,7 +22,7 @@ class Operation:
 
     A query has one scope, and so has a mutation, whose root fields each start with empty caches. Each event of a
     subscription has a scope of its own; the source of the events has that of the operation, which forgets what it
-    knows when an event begins, so that the source reads afresh too.
+    knows whenever the source has waited for something, so that the source reads afresh too.
 
     Attributes:
         scope: The operation's scope.
@@ -29,46 +33,51 @@ class Operation:
         finished: Whether the executor has nothing more to do.
     """
 
-    __slots__ = ("_event", "context", "finished", "left", "planned", "scope")
+    __slots__ = ("_event", "_observers", "context", "finished", "left", "planned", "scope")
 
-    def __init__(self, context: Any) -> None:
-        self.scope = Scope()
+    def __init__(self, context: Any, observers: Sequence[Observer] = ()) -> None:
+        self._observers = observers
+        self.scope = self._open_scope()
         self.context = context
         self.planned: Mapping[Any, Mapping[Any, Any]] = {}
         self.left = False
         self.finished = False
         self._event: Scope | None = None
 
+    def _open_scope(self) -> Scope:
+        scope = Scope()
+        for observer in self._observers:
+            scope.observe(observer)
+        return scope
+
     @staticmethod
     def current() -> Operation | None:
         """The operation that is being executed here."""
         return current_operation.get()
 
-    def enter(self) -> Operation | None:
-        """Make the operation's scope, or that of the event under way, the current one; the operation that was.
+    def enter(self) -> Outer:
+        """Make the operation's scope, or that of the event under way, the current one; what was current before.
 
         Called wherever execution comes back to the operation in a context that may not know of it: a consumer may
         take every step of a stream in a task of its own.
         """
-        outer = current_operation.get()
+        outer = (current_operation.get(), Scope.current())
         current_operation.set(self)
         (self._event or self.scope).enter()
         return outer
 
     @staticmethod
-    def leave(outer: Operation | None) -> None:
-        """Make `outer`, what `enter` returned, the current operation again."""
-        if outer is None:
-            current_operation.set(None)
-            Scope.leave(None)
-        else:
-            outer.enter()
+    def leave(outer: Outer) -> None:
+        """Make `outer`, what `enter` returned, current again."""
+        operation, scope = outer
+        current_operation.set(operation)
+        Scope.leave(scope)
 
     def begin_event(self) -> None:
         """Start an event with nothing known."""
         self.end_event()
-        self.scope.clear_all()
-        self._event = Scope()
+        self._event = self._open_scope()
+        self._event.name = self.scope.name
         self.enter()
 
     def end_event(self) -> None:

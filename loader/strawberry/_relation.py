@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
+from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +14,10 @@ from strawberry.types.base import StrawberryList
 from strawberry.types.field import StrawberryField
 
 from loader import Declaration, Loaders
+from loader.observe import asked_from
+from loader.strawberry._connection import paging_of
 from loader.strawberry._operation import current_operation
+from loader.strawberry._several import UNKNOWN, Several, names_of, place_in_query
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -21,6 +27,8 @@ if TYPE_CHECKING:
     from strawberry.extensions.field_extension import FieldExtension
     from strawberry.permission import BasePermission
 
+    from loader.strawberry._connection import Paging
+
     Key = str | tuple[str, ...] | Callable[[Any], Any]
 
 
@@ -29,6 +37,7 @@ def relation(
     key: Key,
     *,
     parameters: Mapping[str, Any] | None = None,
+    max_results: int | None = None,
     name: str | None = None,
     description: str | None = None,
     deprecation_reason: str | None = None,
@@ -39,7 +48,8 @@ def relation(
 ) -> Any:
     """A field whose value a loader has, under a key that the object knows.
 
-    The annotation of the field says its type: one object, one or None, or a list, as the loader gives it. The schema
+    The annotation of the field says its type: one object, one or None, or a list, as the loader gives it, or a Relay
+    connection, made of the page or list that it gives; then the field has the arguments of a connection. The schema
     needs `loader.strawberry.install`, the context an instance of the loader's class as `loaders`. A list above the
     field loads the keys of all its items at once and the field then costs what an attribute costs, unless it has
     permission classes or extensions, which run first.
@@ -79,8 +89,9 @@ def relation(
             arguments of the field, with their types and defaults.
         key: Where the object has the key: the name of an attribute, a tuple of names for a composite key, or a
             function of the object. A key that is None, or has a part that is None, asks nothing: the field is null,
-            or an empty list where its type is a list that cannot be null.
+            or an empty list or connection where its type is one that cannot be null.
         parameters: Values for parameters of the loader, which then are no arguments of the field.
+        max_results: The most items of a page, if the field is a connection; None for the schema's `relay_max_results`.
         name: The name in the schema, if it is not the attribute's.
         description: As for `strawberry.field`, and so are the following.
         deprecation_reason: Why the field should not be used any more.
@@ -91,12 +102,15 @@ def relation(
 
     Raises:
         TypeError: If `loader` is no declared loader, `key` is none of the above, or the loader has no such parameter.
+        ValueError: If `max_results` leaves no room for an item.
     """
     if not isinstance(loader, Declaration):
         raise TypeError(
             f"relation takes a loader as the attribute of its class, as in relation(AppLoaders.airlines, ...), "
             f"not {loader!r}"
         )
+    if max_results is not None and max_results < 1:
+        raise ValueError(f"relation(max_results=) is at least 1, not {max_results!r}")
     field = RelationField(
         graphql_name=name,
         description=description,
@@ -106,7 +120,7 @@ def relation(
         extensions=extensions or [],
         metadata=metadata,
     )
-    field.relate(loader, key, dict(parameters or {}))
+    field.relate(loader, key, dict(parameters or {}), max_results)
     return field
 
 
@@ -118,6 +132,12 @@ class RelationField(StrawberryField):
     """
 
     declaration: Declaration[Any, Any, Any]
+    has_handlers = False
+    """Whether the schema turns exceptions of this field into values; the schema says so when it is installed."""
+
+    paging: Paging | None = None
+    """How what the loader has becomes a connection, if that is the field's type; known when the schema is built."""
+
     _key: Key = ""
     _default_resolver: Callable[[Any, str], Any] = getattr
 
@@ -126,40 +146,46 @@ class RelationField(StrawberryField):
         self.init = self.repr = self.compare = False
 
     def __copy__(self) -> Self:
+        arguments = super().__copy__().arguments  # an extension may have changed them
         copied = super().__copy__()
-        copied.relate(self.declaration, self._key, self._fixed)
+        copied.relate(self.declaration, self._key, self._fixed, self._max_results)
+        copied._arguments = arguments
         return copied
 
-    def relate(self, declaration: Declaration[Any, Any, Any], key: Key, fixed: dict[str, Any]) -> None:
+    def relate(
+        self, declaration: Declaration[Any, Any, Any], key: Key, fixed: dict[str, Any], max_results: int | None
+    ) -> None:
         """Say what the field asks: the second half of making one, since Strawberry copies fields by the first."""
         if unknown := fixed.keys() - {parameter.name for parameter in declaration.parameters}:
             raise TypeError(f"the loader {declaration.name} has no parameter {min(unknown)!r}")
         self.declaration = declaration
         self._key = key
         self._fixed = fixed
-        self._open = [parameter for parameter in declaration.parameters if parameter.name not in fixed]
+        self._max_results = max_results
         self.find_key = _key_function(key, getattr)
-        if self._open:
-            namespace = declaration.method.__globals__
-            self._arguments = [
-                StrawberryArgument(
-                    python_name=parameter.name,
-                    graphql_name=None,
-                    type_annotation=StrawberryAnnotation(parameter.annotation, namespace=namespace),
-                    default=parameter.default,
-                )
-                for parameter in self._open
-            ]
+        self.arguments = [
+            _argument(declaration, parameter) for parameter in declaration.parameters if parameter.name not in fixed
+        ]
 
     @property
     def is_basic_field(self) -> bool:
         """Whether Strawberry may call `get_result` without arguments and `Info`."""
-        return not self.extensions and not self._open
+        return not self.extensions and not self.arguments and self.paging is None
 
     @property
     def may_be_planned(self) -> bool:
-        """Whether nothing has to run before the loader is asked."""
-        return not self.extensions
+        """Whether the loader may be asked before the field is resolved: nothing has to run first or afterwards.
+
+        A loader that refuses keys (`max_pending`) depends on who asks first.
+        """
+        if self.paging is not None and self.paging.needs_info:
+            return False
+        return not self.extensions and not self.has_handlers and "max_pending" not in self.declaration.options
+
+    @cached_property
+    def answers_one_by_one(self) -> bool:
+        """Whether the batch function is an async generator, so that the keys of a batch are not answered together."""
+        return inspect.isasyncgenfunction(self.declaration.method)
 
     @property
     def default_resolver(self) -> Callable[[Any, str], Any]:
@@ -170,20 +196,26 @@ class RelationField(StrawberryField):
     def default_resolver(self, resolver: Callable[[Any, str], Any]) -> None:
         self._default_resolver = resolver
         self.find_key = _key_function(self._key, resolver)
+        if self.paging is None:
+            self.paging = paging_of(self.type, self.declaration, self._fixed, self._max_results)
+            if self.paging is not None:
+                self.arguments = self.paging.arguments(self.arguments)
 
     def parameters(self, arguments: dict[str, Any] | None) -> dict[str, Any]:
         """The loader's parameters, given the field's arguments."""
+        if self.paging is not None and arguments:
+            arguments = self.paging.parameters(arguments)
         return {**self._fixed, **arguments} if arguments else self._fixed
 
     def planned_as(self, arguments: dict[str, Any]) -> Hashable:
         """What the outcomes of this field with these arguments stand under while a planned list is completed."""
         return (self, *arguments.items()) if arguments else self
 
-    def get_result(self, source: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # the signature of the base
+    def get_result(self, source: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # the base's signature
         """The value if it is known, else a future of it."""
-        return self.resolve(source, info, kwargs)
+        return self.resolve(source, info, kwargs if self.paging is None else self.paging.read_at(info, kwargs))
 
-    def resolve(self, source: Any, info: Any, kwargs: dict[str, Any] | None = None) -> Any:  # noqa: ARG002  # GraphQL's signature
+    def resolve(self, source: Any, info: Any, kwargs: dict[str, Any] | None = None) -> Any:
         """The same, as a resolver that GraphQL calls directly where the field has neither arguments nor extensions.
 
         This is what every item of a planned list goes through: nothing is called that need not be.
@@ -196,19 +228,46 @@ class RelationField(StrawberryField):
             )
         key = self.find_key(source)
         if operation.planned:
-            planned = operation.planned.get((self, *kwargs.items()) if kwargs else self)
-            if planned is not None:
-                try:
-                    return planned[key]
-                except (KeyError, TypeError):  # the plan has not asked for it: a null key, or one it could not find
-                    pass
+            try:
+                outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][key]
+            except (KeyError, TypeError):
+                pass  # it is not planned, or not hashable
+            else:
+                if type(outcome) is not Several:
+                    return outcome
+                outcome = outcome.at(info.path)
+                if outcome is not UNKNOWN:
+                    return outcome
         if asks_nothing(key):
+            if self.paging is not None:
+                return self.paging.connection(None, kwargs or {}, info)
             return [] if self._never_null_list else None
-        return operation.loader(self.declaration, self.parameters(kwargs)).load(key)
+        loader = operation.loader(self.declaration, self.parameters(kwargs))
+        if loader.observed and info is not None:
+            value = asked_from(place_in_query(names_of(info.path)), loader.load, key)
+        else:
+            value = loader.load(key)
+        return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
-    @property
+    @cached_property
     def _never_null_list(self) -> bool:
         return isinstance(self.type, StrawberryList)
+
+
+def _argument(declaration: Declaration[Any, Any, Any], parameter: inspect.Parameter) -> StrawberryArgument:
+    """The argument of a field that a parameter of its loader becomes."""
+    if parameter.annotation is parameter.empty:
+        raise TypeError(
+            f"the parameter {parameter.name!r} of the loader {declaration.name} needs a type to become an argument; "
+            f"give it one, or a value: relation(..., parameters={{{parameter.name!r}: ...}})"
+        )
+    annotation = StrawberryAnnotation(parameter.annotation, namespace=declaration.method.__globals__)
+    # The text of an annotation may hide what `strawberry.argument` says; a name in it may be known later only.
+    with suppress(NameError):
+        annotation = StrawberryAnnotation(annotation.evaluate(), namespace=annotation.namespace)
+    return StrawberryArgument(
+        python_name=parameter.name, graphql_name=None, type_annotation=annotation, default=parameter.default
+    )
 
 
 def asks_nothing(key: Any) -> bool:
@@ -218,6 +277,8 @@ def asks_nothing(key: Any) -> bool:
 
 def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[Any], Any]:
     if callable(key):
+        if inspect.iscoroutinefunction(key):
+            raise TypeError(f"the key of a relation is known at once: {key!r} must not be async")
         return key
     names = (key,) if isinstance(key, str) else key
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
@@ -249,5 +310,8 @@ def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
                     f"the relation {graphql_type.name}.{field_name} asks {owner}.{declaration.name}, but the loaders "
                     f"in the context are {loaders.__name__}, which is no {owner}"
                 )
-            if field.is_basic_field and getattr(graphql_field.resolve, "_is_default", False):
+            # Strawberry's way to turn exceptions into values; versions before it have none.
+            handlers_of = getattr(schema.schema_converter, "_get_field_exception_handlers", lambda _: ())
+            field.has_handlers = bool(handlers_of(field))
+            if field.is_basic_field and not field.has_handlers and getattr(graphql_field.resolve, "_is_default", False):
                 graphql_field.resolve = field.resolve

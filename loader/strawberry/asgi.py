@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from strawberry.asgi import GraphQL as StrawberryGraphQL
 
-from loader.strawberry._extension import install
+from loader.strawberry._extension import ensure_installed
 from loader.strawberry._factory import open_loaders
 
 if TYPE_CHECKING:
@@ -27,9 +27,9 @@ _STACK = "loader.strawberry.stack"  # where an ASGI scope carries what closes it
 class GraphQL(StrawberryGraphQL[dict[str, Any], Root]):
     """Strawberry's ASGI app, with the request's `Loaders` as `info.context["loaders"]`.
 
-    It installs the scopes of `loader.strawberry.install` in the schema. Loaders are made when an operation needs the
-    context, once for an HTTP request and once for a websocket connection, and closed after the response was sent,
-    the stream has ended or the connection is over.
+    It installs the scopes of `loader.strawberry.install` in the schema, unless that was done already. Loaders are made
+    once for an HTTP request and once for a websocket connection, and closed after the response was sent, the stream
+    has ended or the connection is over.
 
     Args:
         schema: The schema.
@@ -40,7 +40,7 @@ class GraphQL(StrawberryGraphQL[dict[str, Any], Root]):
 
     def __init__(self, schema: Schema, make_loaders: MakeLoaders, **options: Any) -> None:
         super().__init__(schema, **options)
-        install(schema)
+        ensure_installed(schema)
         self._make_loaders = make_loaders
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
 from contextlib import AsyncExitStack
+from inspect import Parameter, Signature
 from typing import TYPE_CHECKING, Any
 
+from fastapi.dependencies.utils import get_typed_signature
 from starlette.requests import HTTPConnection
 
 from loader.strawberry._factory import open_loaders
@@ -25,8 +26,8 @@ def context_getter(make_loaders: MakeLoaders) -> Callable[..., AsyncIterator[dic
 
     Args:
         make_loaders: Makes the loaders: a function, a coroutine function, or an async generator function that yields
-            them and then closes what they hold. Its parameters are those of a FastAPI dependency; one without an
-            annotation gets the request or websocket.
+            them and then closes what they hold. Its parameters are those of a FastAPI dependency; one with neither
+            an annotation nor a default gets the request or websocket.
 
     Returns:
         A dependency for `GraphQLRouter(schema, context_getter=...)`.
@@ -36,14 +37,16 @@ def context_getter(make_loaders: MakeLoaders) -> Callable[..., AsyncIterator[dic
         async with AsyncExitStack() as stack:
             yield {"loaders": await open_loaders(stack, make_loaders, **arguments)}
 
-    signature = inspect.signature(make_loaders, eval_str=True)
-    get_context.__signature__ = signature.replace(  # type: ignore[attr-defined]  # how inspect is told of one
-        parameters=[
-            parameter.replace(
-                annotation=HTTPConnection if parameter.annotation is parameter.empty else parameter.annotation
-            )
-            for parameter in signature.parameters.values()
-        ],
-        return_annotation=inspect.Signature.empty,
+    # How inspect is told of a signature.
+    get_context.__signature__ = Signature(  # type: ignore[attr-defined]
+        [
+            parameter.replace(annotation=HTTPConnection) if _is_bare(parameter) else parameter
+            for parameter in get_typed_signature(make_loaders).parameters.values()
+            if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+        ]
     )
     return get_context
+
+
+def _is_bare(parameter: Parameter) -> bool:
+    return parameter.annotation is Parameter.empty and parameter.default is Parameter.empty

@@ -1,0 +1,236 @@
+"""Loading ahead: what the relations below one list ask for, level by level, from the first keys to the last values.
+
+It is made of callbacks, not of tasks: a level is asked for in the very turn of the loop in which a resolver would ask
+for it, so that everything gathers in the same batches as without a plan.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any
+
+from strawberry.types.cast import get_strawberry_type_cast
+
+from loader.observe import asked_from
+from loader.strawberry._relation import asks_nothing
+from loader.strawberry._several import Several, names_of, place_in_query
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from graphql.pyutils import Path
+
+    from loader import DeclaredLoader
+    from loader.strawberry._operation import Operation
+    from loader.strawberry._plan import Asked, Node, Place, Required
+
+    Names = tuple[str, ...]
+    """Where in a list's items something is asked: the names that lead there."""
+
+NO_INFO: Any = None  # Strawberry's own `is_type_of`, which alone is called here, looks at the object only
+
+
+class UnfitError(Exception):
+    """Something here may fail or wait for something of its own: the executor has to come upon it by itself."""
+
+
+class Ahead:
+    """What is loaded for one list before it is completed.
+
+    Attributes:
+        planned: For each relation, with its arguments, the outcome of each key.
+        ready: Done when everything is loaded, or when the list must not wait for more.
+    """
+
+    __slots__ = ("_asked", "_operation", "_path", "planned", "ready")
+
+    def __init__(self, operation: Operation, path: Path) -> None:
+        self._operation = operation
+        self._path = path
+        self._asked: set[asyncio.Future[list[Any]]] = set()
+        self.planned: dict[Hashable, dict[Any, Any]] = {}
+        self.ready: asyncio.Future[None]
+
+    def start(self, values: Sequence[Any], required: Required, place: Place) -> bool:
+        """Ask for what is asked of `values`; whether there is anything to wait for, or loaded."""
+        try:
+            self.ready = _Ready(self, loop=asyncio.get_running_loop())
+            self._look(values, required, place, ())
+        except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
+            self.leave()
+            return False
+        self._settle()
+        return bool(self._asked or self.planned)
+
+    def leave(self) -> None:
+        """Wait for nothing any more."""
+        for future in self._asked:
+            future.cancel()
+
+    def _settle(self) -> None:
+        if not self._asked:
+            self._end()
+
+    def _end(self) -> None:
+        if not self.ready.done():
+            self.ready.set_result(None)
+
+    # -- asking ------------------------------------------------------------------------------------------------
+
+    def _look(self, values: Sequence[Any], required: Required, place: Place, names: Names) -> None:
+        """Ask for what is asked of some values, down to where it has to be loaded first."""
+        found: dict[tuple[Asked, Names], dict[Any, None]] = {}
+        _collect(values, required, place, names, found)
+        for (asked, below), found_keys in found.items():
+            keys = [key for key in found_keys if not asks_nothing(key)]
+            if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
+                raise UnfitError  # None where there has to be an object
+            if keys:
+                self._ask(asked, below, keys)
+
+    def _ask(self, asked: Asked, names: Names, keys: list[Any]) -> None:
+        relation = asked.relation
+        loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
+        ask = partial(_answered_together, loader, keys, alone=relation.answers_one_by_one)
+        if loader.observed:
+            ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
+        for future, its_keys in ask():
+            if future.done() and not asked.place.useful:
+                self._look(self._put(asked, names, its_keys, future.result()), asked.required, asked.place, names)
+            else:
+                self._asked.add(future)
+                future.add_done_callback(partial(self._arrived, asked, names, its_keys))
+
+    def _arrived(self, asked: Asked, names: Names, keys: list[Any], future: asyncio.Future[list[Any]]) -> None:
+        self._asked.discard(future)
+        if future.cancelled():
+            return
+        try:
+            outcomes = self._put(asked, names, keys, future.result())
+            if not self.ready.done():  # else another one, which arrived in the same turn, has ended the wait
+                self._look(outcomes, asked.required, asked.place, names)
+        except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
+            self._end()
+        else:
+            self._settle()
+
+    def _put(self, asked: Asked, names: Names, keys: list[Any], outcomes: list[Any]) -> list[Any]:
+        """Put down what was loaded; the values of the fields."""
+        known = self.planned.setdefault(asked.relation.planned_as(asked.arguments), {})
+        if asked.relation.paging is not None:
+            outcomes = asked.relation.paging.connections(outcomes, asked.arguments)
+        for key, outcome in zip(keys, outcomes, strict=True):
+            before = known.setdefault(key, outcome)
+            if before is not outcome or isinstance(outcome, Exception):
+                known[key] = Several.with_one_more(before, outcome, (*names_of(self._path), *names))
+        return outcomes
+
+
+class _Ready(asyncio.Future[None]):
+    """Cancelling it ends the waits for what was asked in the same turn of the loop, as it would those of the fields.
+
+    A key that nobody waits for any more when its batch leaves is not asked for.
+    """
+
+    def __init__(self, ahead: Ahead, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._ahead = ahead
+
+    def cancel(self, msg: Any = None) -> bool:
+        self._ahead.leave()
+        return super().cancel(msg)
+
+
+def _answered_together(
+    loader: DeclaredLoader[Any, Any, Any], keys: list[Any], *, alone: bool
+) -> list[tuple[asyncio.Future[list[Any]], list[Any]]]:
+    """Ask for keys: futures of those that will be answered at the same time, because they are in the same batch.
+
+    What is below a key is followed as soon as that key is answered, and no later.
+    """
+    future = loader.load_many(keys, return_exceptions=True)
+    waiting, cache_key = loader._waiting, loader._cache_key_fn or _itself
+    groups: dict[Any, list[Any]] = {}
+    for key in keys:
+        groups.setdefault(key if alone else waiting.get(cache_key(key)), []).append(key)
+    if len(groups) == 1:
+        return [(future, keys)]
+    apart = [(loader.load_many(group, return_exceptions=True), group) for group in groups.values()]
+    future.cancel()
+    return apart
+
+
+def _itself(key: Any) -> Any:
+    return key
+
+
+# -- looking at values -----------------------------------------------------------------------------------------
+
+
+def _collect(
+    values: Sequence[Any],
+    required: Required,
+    place: Place,
+    names: Names,
+    found: dict[tuple[Asked, Names], dict[Any, None]],
+) -> None:
+    """Put the keys that are asked for, each once, into `found`."""
+    kinds = set(map(type, values))
+    if _check(kinds, required):
+        values = [value for value in values if value is not None and not isinstance(value, BaseException)]
+        kinds = set(map(type, values))
+    if len(required) > 1:
+        if not all(issubclass(kind, list | tuple) for kind in kinds):
+            raise UnfitError  # some other iterable: to look at it could use it up
+        _collect([each for value in values for each in value], required[1:], place, names, found)
+        return
+    for node, objects in _sorted(place, values, kinds):
+        for asked in node.relations:
+            keys = found.setdefault((asked, (*names, asked.name)), {})
+            keys.update(dict.fromkeys(map(asked.relation.find_key, objects)))
+        for name, read, its_required, below in node.attributes:
+            if below.nodes:
+                _collect(list(map(read, objects)), its_required, below, (*names, name), found)
+            else:
+                _check(set(map(type, map(read, objects))), its_required)
+
+
+def _check(kinds: set[type], required: Required) -> bool:
+    """Whether values of these types include None or exceptions; refuse them if there has to be a value."""
+    missing = False
+    for kind in kinds:
+        if kind is NoneType or issubclass(kind, BaseException):
+            if required[0]:
+                raise UnfitError
+            missing = True
+        elif hasattr(kind, "__await__"):
+            raise UnfitError
+    return missing
+
+
+def _sorted(place: Place, values: Sequence[Any], kinds: set[type]) -> list[tuple[Node, Sequence[Any]]]:
+    """Objects by the node that says what is asked of them."""
+    if not place.nodes:
+        return []
+    if place.only is not None:
+        is_type_of = place.only.type.is_type_of
+        if is_type_of is not None:
+            samples = {type(value): value for value in values}
+            if not all(is_type_of(sample, NO_INFO) for sample in samples.values()):
+                raise UnfitError
+        return [(place.only, values)]
+    nodes: dict[type, Node] = {}
+    for kind in kinds:
+        definition = getattr(kind, "__strawberry_definition__", None)
+        node = None if definition is None or definition.is_graphql_generic else place.nodes.get(definition.name)
+        if node is None:
+            raise UnfitError  # its type is known when Strawberry has resolved it
+        nodes[kind] = node
+    by_node: dict[Node, list[Any]] = {}
+    for value in values:
+        if get_strawberry_type_cast(value) is not None:
+            raise UnfitError  # it goes for another type than its own
+        by_node.setdefault(nodes[type(value)], []).append(value)
+    return list(by_node.items())

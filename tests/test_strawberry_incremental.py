@@ -1,0 +1,415 @@
+"""@defer and @stream: late work finds its scope open, and the scope closes after the last frame.
+
+There is no `from __future__ import annotations` here: Strawberry reads the annotations of the resolvers.
+"""
+
+import asyncio
+import gc
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+import strawberry
+from graphql import ExperimentalIncrementalExecutionResults
+
+from loader import Loaders, Scope, dataloader
+from loader.strawberry import LoaderExtension, install, relation
+from loader.strawberry.asgi import GraphQL
+from tests.prices import INCREMENTAL, Market, Mutation, Prices
+from tests.serving import PROTOCOLS, SSE, Server, call, stream
+
+Info = strawberry.Info[Any, None]
+
+INCREMENTAL_HTTP = "multipart/mixed"
+POSTS, AUTHORS = 50, 20
+
+
+class People(Loaders):
+    """`batches` has the number of keys of each; with `hold` they wait until it is set."""
+
+    def __init__(self, hold: asyncio.Event | None = None) -> None:
+        self.batches: list[int] = []
+        self.scopes: list[weakref.ref[Scope]] = []
+        self.log: list[str] = []
+        self.running = asyncio.Event()
+        self.hold = hold
+
+    @dataloader
+    async def users(self, ids: list[int]) -> list[int]:
+        self.batches.append(len(ids))
+        scope = Scope.current()
+        assert scope is not None
+        self.scopes.append(weakref.ref(scope))
+        self.running.set()
+        try:
+            await asyncio.sleep(0)
+            if self.hold is not None:
+                await self.hold.wait()
+        except asyncio.CancelledError:
+            for _ in range(5):
+                await asyncio.sleep(0)
+            self.log.append("batch cancelled")
+            raise
+        return ids
+
+
+@strawberry.type
+class Post:
+    n: int
+    related: int = relation(People.users, "n")
+
+    @strawberry.field
+    async def author(self, info: Info) -> int:
+        user: int = await info.context["loaders"].users.load(self.n % AUTHORS)
+        return user
+
+    @strawberry.field
+    async def editor(self, info: Info) -> int:
+        user: int = await info.context["loaders"].users.load(100 + self.n % AUTHORS)
+        return user
+
+    @strawberry.field
+    async def broken(self) -> int | None:
+        raise ValueError("broken")
+
+
+@strawberry.type
+class Query:
+    @strawberry.field
+    def posts(self, first: int = POSTS) -> list[Post]:
+        return [Post(n=n) for n in range(first)]
+
+    @strawberry.field
+    async def later_posts(self) -> list[Post]:
+        return [Post(n=n) for n in range(POSTS)]
+
+    @strawberry.field
+    async def generated_posts(self, first: int = POSTS) -> strawberry.Streamable[Post]:
+        for n in range(first):
+            yield Post(n=n)
+
+    @strawberry.field
+    async def loading_posts(self, info: Info) -> strawberry.Streamable[Post]:
+        """Loads before each post."""
+        for n in range(3):
+            yield Post(n=await info.context["loaders"].users.load(n))
+
+    @strawberry.field
+    def awaited(self, info: Info) -> list[int]:
+        def numbers() -> Iterator[Any]:
+            for n in range(3):
+                yield info.context["loaders"].users.load(n)
+
+        return numbers()  # type: ignore[return-value]  # any iterable will do
+
+    @strawberry.field
+    def one(self) -> Post:
+        return Post(n=1)
+
+    @strawberry.field
+    def other(self) -> Post:
+        return Post(n=2)
+
+
+def installed(schema: strawberry.Schema, **options: Any) -> strawberry.Schema:
+    install(schema, **options)
+    return schema
+
+
+lazy = installed(strawberry.Schema(Query, config=INCREMENTAL))
+early = installed(strawberry.Schema(Query, config=INCREMENTAL), early_execution=True)
+extended = strawberry.Schema(Query, config=INCREMENTAL, extensions=[LoaderExtension])
+SCHEMAS = {"install": lazy, "extension": extended, "early": early}
+every_schema = pytest.mark.parametrize("way", SCHEMAS)
+
+# The shapes of the measurements: the batches that they take without and with early execution.
+SHAPES: dict[str, tuple[str, list[int], list[int]]] = {
+    "defer on each item": ("{ posts { n ... @defer { author } } }", [20], [20]),
+    "initial, and defer on each item": ("{ posts { author ... @defer { editor } } }", [20, 20], [40]),
+    "two groups at the root": (
+        "{ one { author } other { author } ... @defer { posts { author } } }",
+        [2, 18],
+        [20],
+    ),
+    "stream with a beginning": ("{ posts @stream(initialCount: 10) { author } }", [10] + [1] * 10, [20]),
+    "stream of a list that comes later": ("{ laterPosts @stream(initialCount: 0) { author } }", [1] * 20, [20]),
+    "stream of a generator": ("{ generatedPosts @stream(initialCount: 10) { author } }", [10] + [1] * 10, [20]),
+}
+
+
+async def frames(result: Any) -> list[Any]:
+    """What a result brings after the initial one."""
+    assert isinstance(result, ExperimentalIncrementalExecutionResults), result
+    return [frame async for frame in result.subsequent_results]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.every_loop
+async def test_batches(loop_kind: str, shape: str) -> None:
+    query, without, with_early = SHAPES[shape]
+    for schema, batches in ((lazy, without), (early, with_early)):
+        async with People() as loaders:
+            result: Any = await schema.execute(query, context_value={"loaders": loaders})
+            await frames(result)
+            assert loaders.batches == batches
+
+
+QUERIES = (
+    "{ posts(first: 3) { n ... @defer { author } } }",
+    "{ posts(first: 3) { related ... @defer { editor ... @defer { author } } } }",
+    "{ posts(first: 3) @stream(initialCount: 1) { author related } }",
+    "{ generatedPosts(first: 3) @stream(initialCount: 0) { related } }",
+    "{ loadingPosts @stream(initialCount: 0) { related } }",
+    "{ awaited @stream(initialCount: 0) }",
+    "{ awaited @stream(initialCount: 2) }",
+)
+
+
+@every_schema
+@pytest.mark.parametrize("query", QUERIES)
+@pytest.mark.every_loop
+async def test_late_work_has_the_scope_of_its_operation(loop_kind: str, way: str, query: str) -> None:
+    """And that is gone after the last frame."""
+    async with People() as loaders:
+        result: Any = await SCHEMAS[way].execute(query, context_value={"loaders": loaders})
+        assert Scope.current() is None
+        later = await frames(result)
+        assert not later[-1].has_next
+        assert [value.errors for frame in later for value in frame.incremental or () if value.errors] == []
+        assert [done.errors for frame in later for done in frame.completed or () if done.errors] == []
+        assert Scope.current() is None
+        (scope,) = {reference() for reference in loaders.scopes}
+        assert scope is not None
+        assert scope is not loaders._own
+        assert scope.closed
+        del scope, result, later
+        for _ in range(3):
+            await asyncio.sleep(0)
+        gc.collect()
+        assert {reference() for reference in loaders.scopes} == {None}
+
+
+@every_schema
+async def test_a_consumer_that_takes_each_frame_in_a_task_of_its_own(way: str) -> None:
+    async with People() as loaders:
+        result: Any = await SCHEMAS[way].execute(
+            "{ posts { n ... @defer { author related } } }", context_value={"loaders": loaders}
+        )
+        while (await asyncio.create_task(anext(result.subsequent_results))).has_next:
+            pass
+        with pytest.raises(StopAsyncIteration):
+            await anext(result.subsequent_results)
+        (scope,) = {reference() for reference in loaders.scopes}
+        assert scope is not None
+        assert scope.closed
+
+
+@every_schema
+async def test_a_consumer_that_stops_early(way: str) -> None:
+    hold = asyncio.Event()
+    async with People(hold) as loaders:
+        result: Any = await SCHEMAS[way].execute(
+            "{ posts { n ... @defer { author } } one { n ... @defer { broken } } }", context_value={"loaders": loaders}
+        )
+        assert (await anext(result.subsequent_results)).has_next
+        await loaders.running.wait()
+        await result.subsequent_results.aclose()
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert loaders.log == ["batch cancelled"]
+
+
+async def test_what_was_left_for_later_in_a_mutation_has_its_own_errors() -> None:
+    market = Market()
+
+    @strawberry.type
+    class Mutating(Mutation):
+        @strawberry.mutation
+        def post(self) -> Post:
+            return Post(n=1)
+
+    schema = installed(strawberry.Schema(Query, Mutating, config=INCREMENTAL))
+    async with Prices(market) as loaders:
+        result: Any = await schema.execute(
+            "mutation { a: rise { price } b: rise { price ... @defer { related } } post { n ... @defer { broken } } }",
+            context_value={"loaders": loaders},
+        )
+        assert result.initial_result.errors is None
+        assert result.initial_result.data == {"a": {"price": 101}, "b": {"price": 102}, "post": {"n": 1}}
+        values = [value for frame in await frames(result) for value in frame.incremental or ()]
+        data = [value.data for value in values]
+        assert sorted(map(str, data)) == ["{'broken': None}", "{'related': 102}"]
+        assert [error.message for value in values for error in value.errors or ()] == ["broken"]
+
+
+async def test_the_hooks_of_the_users_executor_are_called_too() -> None:
+    from graphql.execution.executor import ExecutionHooks
+    from strawberry.schema.schema import StrawberryGraphQLCoreExecutionContext
+
+    finished: list[Any] = []
+
+    class Executor(StrawberryGraphQLCoreExecutionContext):
+        def __init__(self, *arguments: Any, **named: Any) -> None:
+            super().__init__(*arguments, **named)
+            self.hooks = ExecutionHooks(async_work_finished=finished.append)
+
+    schema = installed(strawberry.Schema(Query, config=INCREMENTAL, execution_context_class=Executor))
+    async with People() as loaders:
+        result: Any = await schema.execute(QUERIES[0], context_value={"loaders": loaders})
+        assert finished == []
+        await frames(result)
+        assert len(finished) == 1
+
+
+async def test_an_extension_that_fails_at_the_end_leaves_nothing_open() -> None:
+    from strawberry.extensions import SchemaExtension
+
+    class Failing(SchemaExtension):
+        def on_operation(self) -> Iterator[None]:
+            yield
+            raise ValueError("at the end")
+
+    schema = installed(strawberry.Schema(Query, config=INCREMENTAL, extensions=[Failing]), early_execution=True)
+    async with People() as loaders:
+        result = await schema.execute(
+            "{ one { author } ... @defer { other { author } } }", context_value={"loaders": loaders}
+        )
+        assert [error.message for error in result.errors or ()] == ["at the end"]
+        (scope,) = {reference() for reference in loaders.scopes}
+        assert scope is not None
+        assert scope.closed
+
+
+async def test_an_executor_without_an_operation_works_as_ever() -> None:
+    """One that somebody runs without the schema's extensions."""
+    from graphql import parse
+    from graphql.execution import experimental_execute_incrementally, subscribe
+
+    @strawberry.type
+    class Plain:
+        @strawberry.field
+        def numbers(self) -> list[int]:
+            return [1, 2]
+
+        @strawberry.field
+        def n(self) -> int:
+            return 1
+
+    @strawberry.type
+    class Counting:
+        @strawberry.subscription
+        async def n(self) -> AsyncGenerator[int, None]:
+            for n in range(2):
+                yield n
+
+    @strawberry.type
+    class Changing:
+        @strawberry.mutation
+        def n(self) -> int:
+            return 1
+
+    schema = installed(strawberry.Schema(Plain, Changing, Counting, config=INCREMENTAL))
+    executor: Any = schema.execution_context_class
+    graphql_schema = schema._schema
+    result: Any = experimental_execute_incrementally(graphql_schema, parse("mutation { n }"), executor_class=executor)
+    assert result.data == {"n": 1}
+    result = experimental_execute_incrementally(
+        graphql_schema, parse("{ n ... @defer { numbers @stream } }"), executor_class=executor
+    )
+    later = await frames(result)
+    assert [value.items for frame in later for value in frame.incremental or () if hasattr(value, "items")] == [[1, 2]]
+    events: Any = await subscribe(graphql_schema, parse("subscription { n }"), executor_class=executor)  # type: ignore[misc]
+    assert [event.data async for event in events] == [{"n": 0}, {"n": 1}]
+
+
+# Over HTTP
+
+
+def made_of(loaders: People, closed: asyncio.Event) -> Any:
+    async def make_loaders(request: Any) -> AsyncIterator[People]:
+        try:
+            yield loaders
+        finally:
+            loaders.log.append("closed")
+            closed.set()
+
+    return make_loaders
+
+
+def collect(payloads: list[Any]) -> dict[str, Any]:
+    """What all the frames together say."""
+    data: dict[str, Any] = payloads[0]["data"]
+    for payload in payloads[1:]:
+        for part in payload.get("incremental", ()):
+            at: Any = data
+            for step in part["path"]:
+                at = at[step]
+            if "items" in part:
+                at.extend(part["items"])
+            else:
+                target = at
+                for step in part.get("subPath", ()):
+                    target = target[step]
+                target.update(part["data"])
+    return data
+
+
+transports = pytest.mark.parametrize("accept", [INCREMENTAL_HTTP, SSE])
+
+
+@every_schema
+@transports
+@pytest.mark.real_time
+async def test_over_http(way: str, accept: str) -> None:
+    loaders, closed = People(), asyncio.Event()
+    app: Any = GraphQL(SCHEMAS[way], made_of(loaders, closed), subscription_protocols=PROTOCOLS)
+    query = "{ posts @stream(initialCount: 45) { n related } one { n ... @defer { author } } }"
+    async with Server(app) as server:
+        async with stream(server.address, query, accept) as payloads:
+            data = collect([payload async for payload in payloads])
+        await closed.wait()
+    assert data["one"] == {"n": 1, "author": 1}
+    assert data["posts"] == [{"n": n, "related": n} for n in range(POSTS)]
+    assert loaders.log == ["closed"]
+
+
+@every_schema
+@transports
+@pytest.mark.real_time
+async def test_a_client_that_leaves_in_the_middle(way: str, accept: str) -> None:
+    loaders, closed = People(asyncio.Event()), asyncio.Event()
+    app: Any = GraphQL(SCHEMAS[way], made_of(loaders, closed), subscription_protocols=PROTOCOLS)
+    async with Server(app) as server:
+        async with stream(server.address, "{ posts { n ... @defer { author } } }", accept) as payloads:
+            assert len((await anext(payloads))["data"]["posts"]) == POSTS
+            await loaders.running.wait()
+        await closed.wait()
+    assert loaders.log == ["batch cancelled", "closed"]
+
+
+@every_schema
+@transports
+async def test_a_client_that_takes_nothing_more_and_leaves(way: str, accept: str) -> None:
+    """The server waits for the client when it leaves, and not for the work; that ends before anything is closed."""
+    loaders, closed = People(asyncio.Event()), asyncio.Event()
+    app: Any = GraphQL(SCHEMAS[way], made_of(loaders, closed), subscription_protocols=PROTOCOLS)
+
+    async def with_a_client_that_leaves(scope: Any, receive: Any, send: Any) -> None:
+        async def leave(message: Any) -> None:
+            if b"incremental" in message.get("body", b""):
+                await loaders.running.wait()
+                raise asyncio.CancelledError  # as a `send` that is cancelled while it waits
+            await send(message)
+
+        await app(scope, receive, leave)
+
+    query = "{ posts { n ... @defer { author } } one { n ... @defer { broken } } }"
+    sent: list[Any] = []
+    task = asyncio.create_task(call(with_a_client_that_leaves, query, sent, accept=accept))
+    await asyncio.wait([task])
+    assert sent[0] == 200
+    assert loaders.log == ["batch cancelled", "closed"]
+    for _ in range(10):  # what the view leaves to the garbage collector: its generators
+        gc.collect()
+        await asyncio.sleep(0)
