@@ -45,15 +45,16 @@ def reports() -> list[str]:
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
-    arguments = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    given: dict[str, Any] = pyfuncitem.funcargs
+    arguments = {name: given[name] for name in inspect.signature(pyfuncitem.obj).parameters}
 
     def main() -> Coroutine[Any, Any, None]:
         return pyfuncitem.obj(**arguments)  # type: ignore[no-any-return]
 
     loops.run(
         main,
-        kind=pyfuncitem.funcargs.get("loop_kind", "default"),
+        kind=given.get("loop_kind", "default"),
         real_time=pyfuncitem.get_closest_marker("real_time") is not None,
-        expect_logged=pyfuncitem.funcargs["reports"] if pyfuncitem.get_closest_marker("logs") else None,
+        expect_logged=given["reports"] if pyfuncitem.get_closest_marker("logs") else None,
     )
     return True

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
 FENCE = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def blocks(kind: str) -> list[object]:
+def blocks(kind: str) -> list[Any]:
     """The fenced blocks of one kind, each named after its page and line."""
     found = []
     for page in PAGES:
