@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.applications import Starlette
 from starlette.responses import RedirectResponse
 from starlette.routing import Route, WebSocketRoute
+from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
 
 from example_app.database import Database
 from example_app.loaders import AppLoaders
@@ -44,6 +45,7 @@ def create_app(url: URL) -> Starlette:
         finally:
             await service.aclose()
 
-    graphql = App(schema, make_loaders, graphql_ide="graphiql")
+    # The older protocol is left out: its tasks are not waited for when a connection ends.
+    graphql = App(schema, make_loaders, graphql_ide="graphiql", subscription_protocols=[GRAPHQL_TRANSPORT_WS_PROTOCOL])
     routes = [Route("/", home), Route("/graphql", graphql), WebSocketRoute("/graphql", graphql)]
     return Starlette(routes=routes, lifespan=lifespan)

@@ -160,7 +160,7 @@ class Batching:
             batch.opened = loop.time()
         if everywhere or self._observers:
             batch.watch = _watching().BatchWatch.of_loader(self)
-        batch.attended = self._cancel_abandoned or batch.watch is not None
+        batch.attended = self._cancel_abandoned or (batch.watch is not None and batch.watch.attentive)
         batch.task = start_task(loop, self._context, self._serve(batch))
         batch.task.add_done_callback(partial(self._task_ended, batch))
         self._open = batch

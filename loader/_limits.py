@@ -189,11 +189,12 @@ class Limit:
         if work not in self._holders:
             return  # its loop is closed, and all that was held there is forgotten
         self._holders.remove(work)
-        self._lenders.pop(work, None)
-        for borrower, lender in self._lenders.items():
-            if lender is work:  # it ended without waiting for all that it had asked for: the slot goes on with it
-                del self._lenders[borrower]
-                break
+        lender = self._lenders.pop(work, None)
+        borrower = next((borrower for borrower, its_lender in self._lenders.items() if its_lender is work), None)
+        if borrower is not None:  # it ended without waiting for all that it had asked for: the slot goes on with it
+            del self._lenders[borrower]
+            if lender is not None:  # and was itself borrowed
+                self._lenders[borrower] = lender
         self.reconsider()
         # One that went on is gone: those that still queue here may now wait for nothing that goes on.
         _look_for_loans([queued for queued in self._queue if queued.asked_by or len(queued.limits) > 1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from asyncio import CancelledError, _get_running_loop
-from time import perf_counter
+from time import perf_counter as now
 from typing import TYPE_CHECKING, Any
 
 from loader import _hooks
@@ -42,11 +42,6 @@ _owners: dict[str, str] = {}
 YOURS = "yours"
 
 
-def now() -> float:
-    """The time of all records."""
-    return perf_counter()
-
-
 def tell(observers: Iterable[Observer], event: str, *arguments: Any) -> None:
     """Call a method of each observer. What one raises is reported, and nothing more."""
     for observer in observers:
@@ -64,31 +59,32 @@ def tell(observers: Iterable[Observer], event: str, *arguments: Any) -> None:
 # -- places ----------------------------------------------------------------------------------------------------
 
 
-def find_caller() -> FrameType | None:
-    """The innermost frame of the user's code; None if the caller is none."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and (whose := _whose(frame)) is not YOURS:
+def who_asks(frame: FrameType | None) -> tuple[Place, FrameType | None]:
+    """The place of the innermost frame of the user's code, from `frame` outwards, and that frame."""
+    while frame is not None:
+        known = _places.get((id(frame.f_code), frame.f_lasti))
+        if known is not None:
+            return known[1], frame
+        whose = _whose(frame)
+        if whose is YOURS:
+            return _new_place(frame), frame
         frame = frame.f_back if whose in BETWEEN else None
-    return frame
+    return NOWHERE, None
 
 
-def place_of(frame: FrameType | None) -> Place:
-    """Where a frame is now."""
-    if frame is None:
-        return NOWHERE
+def _new_place(frame: FrameType) -> Place:
     code = frame.f_code
-    known = _places.get((id(code), frame.f_lasti))
-    if known is None:
-        if len(_places) >= MOST_PLACES:
-            _places.clear()  # somebody makes code as it goes
-        known = code, Place(code.co_filename, frame.f_lineno, code.co_qualname)
-        _places[id(code), frame.f_lasti] = known
-    return known[1]
+    if len(_places) >= MOST_PLACES:
+        _places.clear()  # somebody makes code as it goes
+    place = Place(code.co_filename, frame.f_lineno, code.co_qualname)
+    _places[id(code), frame.f_lasti] = code, place
+    return place
 
 
 def _asking_place() -> Place:
+    """The place that asks for what is not part of a batch (yet)."""
     stated = asking.get()
-    return place_of(find_caller()) if stated is None else stated[0]
+    return who_asks(sys._getframe(1))[0] if stated is None else stated[0]
 
 
 def _outermost(frame: FrameType | None) -> FrameType | None:
@@ -139,9 +135,14 @@ def notes_of(loader: Batching) -> LoaderNotes:
 
 
 class BatchWatch:
-    """The record of one batch that is observed, and who is told of it."""
+    """The record of one batch that is observed, and who is told of it.
 
-    __slots__ = ("_askers", "_caller", "_observers", "_planned", "_wants_places", "record")
+    Attributes:
+        record: The record.
+        attentive: Whether somebody wants to know who asks for its keys.
+    """
+
+    __slots__ = ("_askers", "_caller", "_observers", "_planned", "_wants_places", "attentive", "record")
 
     def __init__(self, record: BatchRecord, observers: Sequence[Observer]) -> None:
         self.record = record
@@ -151,7 +152,9 @@ class BatchWatch:
         if any(each.wants_keys for each in observers):
             record.keys = []
         self._caller: FrameType | None = None
-        self._planned = False
+        stated = asking.get()
+        self._planned = stated is not None and stated[1]
+        self.attentive = bool(self._wants_places or self._askers)
 
     @classmethod
     def of_loader(cls, loader: Batching) -> BatchWatch:
@@ -182,23 +185,18 @@ class BatchWatch:
         tell(observers, "batch_sent", record)
         return watch
 
-    def asked(self, count: int = 1) -> None:
-        """Keys of the batch were asked for, by the code on the stack."""
-        record = self.record
-        place = None
+    def asked(self, count: int) -> None:
+        """Keys of the batch were asked for. Called for every key, by the loader's method that the user has called."""
+        record, place = self.record, None
         if self._wants_places:
             stated = asking.get()
-            if stated is not None:
-                place, planned = stated
-                self._planned = self._planned or planned
-            else:
-                caller = find_caller()
-                place = place_of(caller)
+            if stated is None:
+                place, frame = who_asks(sys._getframe(3))
                 if not record.asked:
-                    self._caller = _outermost(caller)
+                    self._caller = _outermost(frame)
+            else:
+                place = stated[0]
             record.ask(place, now(), count)
-        else:
-            record.joined = now()
         if self._askers:
             tell(self._askers, "key_asked", record, place, count)
 
@@ -327,7 +325,7 @@ def cleared(loader: Batching, cache_key: Hashable) -> None:
     under_way = batch is not None and batch.watch is not None and batch.watch.record.started is not None
     notes = notes_of(loader)
     if (known or under_way) and len(notes.cleared) < MOST_PLACES:
-        notes.cleared[cache_key] = place_of(find_caller())
+        notes.cleared[cache_key] = _asking_place()
 
 
 # -- runs ------------------------------------------------------------------------------------------------------

@@ -138,8 +138,10 @@ def _window(name: str, batches: Sequence[BatchRecord]) -> _Found:
     waits = [batch.sent - batch.opened for batch in timed if batch.sent is not None]
     if len(timed) < ENOUGH or any(batch.repeats for batch in timed):
         return []
-    if any(batch.joined - batch.opened > wait / 10 for batch, wait in zip(timed, waits, strict=True)):
-        return []
+    for batch, wait in zip(timed, waits, strict=True):
+        last = max((asks.last for asks in batch.asked.values()), default=float("inf"))  # infinity if nobody looked
+        if last - batch.opened > wait / 10:
+            return []
     remedy = "Leave the window out: a batch then leaves as soon as nobody has a key to add"
     if timed[0].kind == "batcher":
         remedy = "Leave the window out: a batch then leaves as soon as a slot is free"

@@ -54,7 +54,7 @@ class Reason(Enum):
     """Why a batch left."""
 
     SETTLED = "settled"
-    PLANNED = "planned"  # settled too, with keys that the list above a relation loaded ahead
+    PLANNED = "planned"  # settled too, opened by a list that loads ahead what the relations below it ask for
     FULL = "full"
     WINDOW = "window"
     FLUSHED = "flushed"
@@ -116,7 +116,6 @@ class BatchRecord:
         label: The same without the parameters, for counting.
         kind: "loader" or "batcher".
         opened: When its first key or item came.
-        joined: When its last key or item came, if it was asked for and not cached.
         sent: When it was ready to leave.
         started: When its function was called, which is later than `sent` where a limit made it wait.
         finished: When everybody had an answer.
@@ -142,7 +141,6 @@ class BatchRecord:
         "capacity",
         "error",
         "finished",
-        "joined",
         "keys",
         "kind",
         "missing",
@@ -162,7 +160,7 @@ class BatchRecord:
     def __init__(self, name: str, kind: str, opened: float, capacity: int | None, scope: ref[Scope] | None) -> None:
         self.name = name
         self.kind = kind
-        self.opened = self.joined = opened
+        self.opened = opened
         self.capacity = capacity
         self._scope = scope  # weak: whoever keeps records must not keep every value of an operation
         self.sent: float | None = None
@@ -186,7 +184,7 @@ class BatchRecord:
         if asks is None:
             asks = self.asked[place] = Asks(time)
         asks.count += count
-        asks.last = self.joined = time
+        asks.last = time
 
     @property
     def label(self) -> str:

@@ -22,7 +22,7 @@ from example_app import app as demo_app
 from example_app.build import VARIABLE
 from example_app.service import Service
 from loader.streams import conflate
-from tests.serving import LEGACY_WS, TRANSPORT_WS, Server, Socket, connect, post
+from tests.serving import TRANSPORT_WS, Server, Socket, connect, post
 from tests.test_example_app import environment
 from tests.test_example_board import departure, scheduled
 from tests.test_example_data import ROOT, built, ids_by
@@ -184,13 +184,12 @@ async def test_a_client_that_does_not_read_for_a_while_gets_the_newest_states_th
         await nobody_follows(server)
 
 
-@pytest.mark.parametrize("protocol", [TRANSPORT_WS, LEGACY_WS])
 @pytest.mark.parametrize("how", ["completes", "disconnects", "vanishes", "server stops"])
 async def test_however_a_client_leaves_nothing_of_its_subscriptions_stays(
-    url: URL, monkeypatch: pytest.MonkeyPatch, protocol: str, how: str
+    url: URL, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     async with serving(url, monkeypatch) as server:
-        async with connect(server.address, protocol) as client:
+        async with connect(server.address, TRANSPORT_WS) as client:
             for key, query in enumerate([*STREAMS, FAST]):
                 await client.start(str(key), query)
             for key in range(4):

@@ -20,9 +20,10 @@ from loader import Loaders, Scope, _hooks, dataloader
 from loader.hints import HintKind
 from loader.observe import Observer, observing
 from loader.strawberry import install, relation
-from loader.strawberry import _report
+from loader.strawberry import _places, _report
 from loader.strawberry.asgi import GraphQL
 from loader.timeline import Timeline
+from tests import test_example_schema, test_query_shapes
 from tests.serving import LEGACY_WS, MULTIPART, PROTOCOLS, SSE, TRANSPORT_WS, Server, in_process, post, subscribed
 
 Info = strawberry.Info[Any, None]
@@ -303,6 +304,31 @@ async def test_a_relation_asks_from_its_path_with_a_plan_and_without() -> None:
         assert timeline.name == "Named"
 
 
+async def test_a_relation_in_a_fragment_asks_from_each_place_that_the_fragment_is_spread_in() -> None:
+    query = """
+        query { post { ...Written } first: posts { ...Written again: author { id } } }
+        fragment Written on Post { author { name } }
+    """
+    with observing(Timeline()) as timeline:
+        await execute(schema_with(plan=False), query)
+    (batch,) = timeline.batches
+    assert {str(place): asks.count for place, asks in batch.asked.items()} == {
+        "post.author": 1,
+        "first.author": 3,
+        "first.again": 3,
+    }
+
+
+async def test_places_in_queries_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_places, "MOST_PLACES", 1)
+    monkeypatch.setattr(_places, "_places", {})
+    with observing(Timeline()) as timeline:
+        await execute(schema_with(plan=False), "{ posts { a: author { id } b: author { id } } }")
+    (batch,) = timeline.batches
+    assert {str(place) for place in batch.asked} == {"posts.a", "posts.b"}
+    assert len(_places._places) == 1
+
+
 async def test_a_resolver_asks_from_its_line() -> None:
     with observing(Timeline()) as timeline:
         await execute(schema_with(), "{ posts { slowAuthor { name } } }")
@@ -361,6 +387,31 @@ async def test_hints_are_logged_in_development_only_unless_one_says_so(
     assert caplog.records == []
     await execute(schema_with(), "{ inALoop }")
     assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("name", test_query_shapes.SHAPES)
+async def test_queries_of_every_shape_give_no_hint(name: str) -> None:
+    with observing(Timeline()) as timeline:
+        await test_query_shapes.batches(test_query_shapes.SHAPES[name].query, test_query_shapes.Shapes())
+    assert timeline.batches
+    assert timeline.hints() == []
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize(
+    "query",
+    [
+        test_example_schema.ACCEPTANCE,
+        "{ flights(first: 50) { origin { name departures(first: 3) { number weather { temperature } } } } }",
+        '{ airline(code: "UA") { name flights(first: 20) { number plane { model } destination { name } } } }',
+    ],
+)
+async def test_the_queries_of_the_demo_give_no_hint(query: str) -> None:
+    async with test_example_schema.connected() as client:
+        with observing(Timeline()) as timeline:
+            await client.data(query)
+    assert timeline.batches
+    assert timeline.hints() == []
 
 
 async def test_an_operation_that_nobody_observes_is_not_observed() -> None:

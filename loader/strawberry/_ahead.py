@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from strawberry.types.cast import get_strawberry_type_cast
 
 from loader.observe import asked_from
+from loader.strawberry._places import place_in_query
 from loader.strawberry._relation import asks_nothing
-from loader.strawberry._several import Several, names_of, place_in_query
+from loader.strawberry._several import Several, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

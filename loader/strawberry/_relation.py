@@ -17,7 +17,8 @@ from loader import Declaration, Loaders
 from loader.observe import asked_from
 from loader.strawberry._connection import paging_of
 from loader.strawberry._operation import current_operation
-from loader.strawberry._several import UNKNOWN, Several, names_of, place_in_query
+from loader.strawberry._places import place_of_field
+from loader.strawberry._several import UNKNOWN, Several
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -244,7 +245,7 @@ class RelationField(StrawberryField):
             return [] if self._never_null_list else None
         loader = operation.loader(self.declaration, self.parameters(kwargs))
         if loader.observed and info is not None:
-            value = asked_from(place_in_query(names_of(info.path)), loader.load, key)
+            value = asked_from(place_of_field(info), loader.load, key)
         else:
             value = loader.load(key)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)

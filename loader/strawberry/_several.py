@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, final
 
-from loader.observe import Place
-
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -59,8 +57,3 @@ def names_of(path: Path | None) -> Names:
             names.append(path.key)
         path = path.prev
     return tuple(reversed(names))
-
-
-def place_in_query(names: Names) -> Place:
-    """Where a relation asks, as observers are told: `flights.airline`."""
-    return Place("", 0, ".".join(names))
