@@ -82,7 +82,11 @@ class Departure:
     async def settled(self, rule: Settle, activity: Activity) -> None:
         """Wait until the scope has settled."""
         quiet, seen = 0, activity.keys
-        for _ in range(rule.max_turns):
+        if not self.due:
+            # The first key may come from a plain resolver, before the tasks of the asynchronous ones beside it are
+            # made. Those run behind this one in the next turn, so that turn says nothing yet.
+            await _turn()
+        for _ in range(rule.max_turns - 1):
             if self.due:
                 return
             await _turn()

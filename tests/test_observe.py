@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import threading
 from typing import TYPE_CHECKING, Any
@@ -212,8 +213,6 @@ async def test_a_record_does_not_keep_its_scope() -> None:
     with observing(seen):
         async with Scope():
             await Names().names.load(1)
-    import gc
-
     gc.collect()
     assert seen.batch.scope is None
 
@@ -247,7 +246,7 @@ async def test_only_an_observer_can_observe() -> None:
     with pytest.raises(TypeError, match=r"subclass of loader.observe.Observer"):
         Scope().observe(print)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match=r"subclass of loader.observe.Observer"):
-        DataLoader(Backend(), observer=print)  # type: ignore[arg-type]
+        DataLoader(Backend(), observer=print)  # type: ignore[call-overload]
 
 
 # -- why a batch left
@@ -773,7 +772,7 @@ def test_an_observer_sees_the_loops_of_all_threads() -> None:
 
     statistics = Statistics()
     with observing(statistics):
-        threads = [threading.Thread(target=lambda n=n: asyncio.run(main(f"loader {n}"))) for n in range(3)]  # type: ignore[misc]
+        threads = [threading.Thread(target=lambda n=n: asyncio.run(main(f"loader {n}"))) for n in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -10,21 +10,19 @@ import logging
 from collections.abc import AsyncGenerator
 from typing import Any
 
-import httpx
 import pytest
 import strawberry
 from strawberry.schema.config import StrawberryConfig
 from strawberry.types import ExecutionContext
 
-from loader import Loaders, Scope, _hooks, dataloader
+from loader import DataLoader, Loaders, Scope, _hooks, dataloader
 from loader.hints import HintKind
 from loader.observe import Observer, observing
-from loader.strawberry import install, relation
-from loader.strawberry import _places, _report
+from loader.strawberry import _places, _report, install, relation
 from loader.strawberry.asgi import GraphQL
 from loader.timeline import Timeline
 from tests import test_example_schema, test_query_shapes
-from tests.serving import LEGACY_WS, MULTIPART, PROTOCOLS, SSE, TRANSPORT_WS, Server, in_process, post, subscribed
+from tests.serving import LEGACY_WS, MULTIPART, PROTOCOLS, SSE, TRANSPORT_WS, Server, in_process, subscribed
 
 Info = strawberry.Info[Any, None]
 
@@ -217,8 +215,6 @@ async def test_a_batch_under_way_and_one_that_was_not_sent_are_told_too() -> Non
             await gate.wait()
             return keys
 
-        from loader import DataLoader
-
         future = DataLoader(wait, name="wait").load(1)
         made = report.results()["loaders"]
         assert made["batches"] == {"wait": [{"size": 0, "reason": None, "ms": None, "outcome": "under way"}]}
@@ -254,9 +250,11 @@ async def test_a_batch_of_operations_over_http_has_a_report_each() -> None:
 @pytest.mark.parametrize("transport", [TRANSPORT_WS, LEGACY_WS, SSE, MULTIPART])
 async def test_every_event_has_a_report_of_its_own(transport: str) -> None:
     query = "subscription { saved { id author { name } } }"
-    async with Server(app_with(schema_with(report=True))) as server:
-        async with subscribed(server.address, query, transport, path="/") as payloads:
-            seen = [payload async for payload in payloads if payload.get("data")]
+    async with (
+        Server(app_with(schema_with(report=True))) as server,
+        subscribed(server.address, query, transport, path="/") as payloads,
+    ):
+        seen = [payload async for payload in payloads if payload.get("data")]
     assert [payload["data"]["saved"]["id"] for payload in seen] == [0, 1, 2]
     for payload in seen:  # what the source loaded for the event, and the event itself
         assert sizes(payload["extensions"]["loaders"]) == {"Shop.authors": [(1, "settled"), (1, "settled")]}
@@ -265,9 +263,12 @@ async def test_every_event_has_a_report_of_its_own(transport: str) -> None:
 
 @pytest.mark.real_time
 async def test_over_a_websocket_a_query_has_a_report() -> None:
-    async with Server(app_with(schema_with(report=True))) as server:
-        async with subscribed(server.address, "{ post { author { name } } }", TRANSPORT_WS, path="/") as payloads:
-            (payload,) = [payload async for payload in payloads]
+    query = "{ post { author { name } } }"
+    async with (
+        Server(app_with(schema_with(report=True))) as server,
+        subscribed(server.address, query, TRANSPORT_WS, path="/") as payloads,
+    ):
+        (payload,) = [payload async for payload in payloads]
     assert sizes(payload["extensions"]["loaders"]) == {"Shop.authors": [(1, "settled")]}
 
 
@@ -285,9 +286,11 @@ async def test_what_is_deferred_over_http_has_the_report_of_the_first_part() -> 
 @pytest.mark.real_time
 async def test_what_is_deferred_over_sse_has_a_report_with_every_part() -> None:
     query = "{ post { author { name } } ... @defer { posts { author { name } } } }"
-    async with Server(app_with(schema_with(report=True))) as server:
-        async with subscribed(server.address, query, SSE, path="/") as payloads:
-            first, *rest = [payload async for payload in payloads]
+    async with (
+        Server(app_with(schema_with(report=True))) as server,
+        subscribed(server.address, query, SSE, path="/") as payloads,
+    ):
+        first, *rest = [payload async for payload in payloads]
     assert sizes(first["extensions"]["loaders"]) == {"Shop.authors": [(1, "settled")]}
     assert [sizes(part["extensions"]["loaders"]) for part in rest] == [{"Shop.authors": [(2, "planned")]}]
 

@@ -31,7 +31,7 @@ def place_of_field(info: Any) -> Place:
     Args:
         info: What GraphQL, or Strawberry, says of the field.
     """
-    raw: GraphQLResolveInfo = getattr(info, "_raw_info", info)
+    raw: GraphQLResolveInfo[Any] = getattr(info, "_raw_info", info)
     node = raw.field_nodes[0]
     known = _places.get(id(node))
     if known is not None:
