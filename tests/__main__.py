@@ -1,6 +1,6 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, suite, wheel.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, suite, properties, wheel.
 """
 
 from __future__ import annotations
@@ -43,7 +43,12 @@ def check_types() -> bool:
 def check_suite() -> bool:
     """The tests, which must reach every line and branch of the library."""
     coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100")
-    return run(PYTHON, "-m", "pytest", *coverage)
+    return run(PYTHON, "-m", "pytest", "-q", *coverage, HYPOTHESIS_EXAMPLES="100")
+
+
+def check_properties() -> bool:
+    """The random tests again, with as many examples as they ask for; tracing each line would slow them down."""
+    return run(PYTHON, "-m", "pytest", "-q", "tests/test_properties.py", "tests/test_random_schemas.py")
 
 
 def check_wheel() -> bool:
@@ -60,7 +65,7 @@ def check_wheel() -> bool:
         return (
             run(PYTHON, "-m", "venv", there / "env")
             and run(python, "-m", "pip", "install", "--quiet", f"{wheel}[test]")
-            and run(python, "-m", "pytest", "-q", cwd=there, LOADER_EXAMPLES="quick")
+            and run(python, "-m", "pytest", "-q", cwd=there, HYPOTHESIS_EXAMPLES="100")
         )
 
 
@@ -70,6 +75,7 @@ CHECKS = {
     "mypy": check_mypy,
     "types": check_types,
     "suite": check_suite,
+    "properties": check_properties,
     "wheel": check_wheel,
 }
 
