@@ -8,6 +8,7 @@ import importlib
 PARTS = {
     "reference": "the reference burst and trickle: calls, keys, latency",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
+    "observing": "what observing costs a request",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 

@@ -180,7 +180,7 @@ class Batcher(Generic[T, R]):
             raise ValueError(f"overflow is 'wait' or 'reject', not {overflow!r}")
         if not callable(handler):
             raise TypeError(f"handler must be a function of a list of items, not {_short(handler)}")
-        self.name = _name_of(handler) if name is None else name
+        self.name: str = _name_of(handler) if name is None else name
         self._call = BatchFunction(handler)
         self._max_batch_size = max_batch_size
         self._window = None if window is None else seconds("window", window)

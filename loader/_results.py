@@ -100,7 +100,7 @@ class Shape:
             raise ValueError("index_by promises one row for each key, group_by many: give one of them")
         if group_by is not None and default is not RAISE:
             raise ValueError("group_by gives a key without rows an empty list: default= would never be used")
-        self.missed = 0  # for how many keys nothing came, all results together
+        self.missed: int = 0  # for how many keys nothing came, all results together
         self._index_by = index_by
         self._group_by = group_by
         self._default = default

@@ -62,8 +62,8 @@ class Scope:
     __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_observers", "_outer", "closed", "name")
 
     def __init__(self) -> None:
-        self.name = ""
-        self.closed = False
+        self.name: str = ""
+        self.closed: bool = False
         self._context = contextvars.copy_context()
         self._context.run(_current.set, self)  # what a batch function loads belongs to the scope of its batch
         self._activity = Activity(ref(self))
@@ -288,9 +288,9 @@ class Declaration(Generic[K, V, P]):
     """A method of a `Loaders` that is a batch function, and the options of its loader."""
 
     def __init__(self, method: Callable[..., Any], options: dict[str, Any]) -> None:
-        self.name = method.__name__
-        self.method = method
-        self.options = options
+        self.name: str = method.__name__
+        self.method: Callable[..., Any] = method
+        self.options: dict[str, Any] = options
         self.owner: type[Loaders] = Loaders  # until __set_name__ says which
         self.__doc__ = method.__doc__
         parameters = list(inspect.signature(method).parameters.values())

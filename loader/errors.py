@@ -29,8 +29,9 @@ class LoaderError(Exception):
 class KeyNotFoundError(LoaderError, KeyError):
     """The batch answered, but not for this key: only the callers of the key get this error."""
 
-    # KeyError prints the repr of its argument, which would put the whole sentence in quotes.
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        # KeyError prints the repr of its argument, which would put the whole sentence in quotes.
+        return Exception.__str__(self)
 
 
 class BatchResultError(LoaderError, TypeError, ValueError):

@@ -101,8 +101,9 @@ class Asks:
     __slots__ = ("count", "first", "last")
 
     def __init__(self, first: float) -> None:
-        self.count = 0
-        self.first = self.last = first
+        self.count: int = 0
+        self.first: float = first
+        self.last: float = first
 
 
 @final
@@ -158,21 +159,21 @@ class BatchRecord:
     )
 
     def __init__(self, name: str, kind: str, opened: float, capacity: int | None, scope: ref[Scope] | None) -> None:
-        self.name = name
-        self.kind = kind
-        self.opened = opened
-        self.capacity = capacity
-        self._scope = scope  # weak: whoever keeps records must not keep every value of an operation
+        self.name: str = name
+        self.kind: str = kind
+        self.opened: float = opened
+        self.capacity: int | None = capacity
+        self._scope: ref[Scope] | None = scope  # weak: whoever keeps records must not keep every value of an operation
         self.sent: float | None = None
         self.started: float | None = None
         self.finished: float | None = None
-        self.size = 0
+        self.size: int = 0
         self.reason: Reason | None = None
         self.outcome: Outcome | None = None
         self.error: type[BaseException] | None = None
-        self.missing = 0
+        self.missing: int = 0
         self.asked: dict[Place, Asks] = {}
-        self.repeats = 0
+        self.repeats: int = 0
         self.refetched: dict[Place, int] = {}
         self.parents: list[BatchRecord] = []
         self.waited_for: list[BatchRecord] = []
@@ -221,11 +222,11 @@ class RunRecord:
     __slots__ = ("error", "finished", "kind", "name", "outcome", "started", "triggered", "triggers")
 
     def __init__(self, name: str, kind: str, triggered: float, triggers: int, started: float) -> None:
-        self.name = name
-        self.kind = kind
-        self.triggered = triggered
-        self.triggers = triggers
-        self.started = started
+        self.name: str = name
+        self.kind: str = kind
+        self.triggered: float = triggered
+        self.triggers: int = triggers
+        self.started: float = started
         self.finished: float | None = None
         self.outcome: Outcome | None = None
         self.error: type[BaseException] | None = None

@@ -61,7 +61,7 @@ class Timeline(Observer):
 
     def __init__(self, name: str = "", *, keys: bool = False, limit: int = 10_000) -> None:
         self.wants_keys = keys
-        self.name = name
+        self.name: str = name
         self.limit = limit
         self.clear()
 
@@ -70,9 +70,9 @@ class Timeline(Observer):
         self.batches: list[BatchRecord] = []
         self.runs: list[RunRecord] = []
         self.cached: dict[str, int] = {}
-        self.left_out = 0
-        self.began = time.perf_counter()
-        self.began_at = time.time()
+        self.left_out: int = 0
+        self.began: float = time.perf_counter()
+        self.began_at: float = time.time()
 
     def batch_opened(self, batch: BatchRecord) -> None:
         """Keep it."""

@@ -37,7 +37,9 @@ def check_mypy() -> bool:
 
 def check_types() -> bool:
     """Every public name has a complete type."""
-    return run(PYTHON, "-m", "pyright", "--verifytypes", "loader", "--ignoreexternal")
+    # pyright looks for the package where the first `python` of the path has it.
+    path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
+    return run(PYTHON, "-m", "pyright", "--verifytypes", "loader", "--ignoreexternal", PATH=path)
 
 
 def check_suite() -> bool:

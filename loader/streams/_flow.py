@@ -80,17 +80,17 @@ class Flow(Generic[T]):
         self.key = key
         self.timing = timing
         self.loop = _running_loop()  # until the pump starts: where the source is closed if it never does
-        self.state = State.IDLE
-        self.consumer = Consumer.HERE
+        self.state: State = State.IDLE
+        self.consumer: Consumer = Consumer.HERE
         self.pump: Task[None] | None = None
         self.held: OrderedDict[Hashable, T] = OrderedDict()
         self.waiter: Future[T | Outcome] | None = None  # of the one call of `next`
         self.timer: TimerHandle | None = None  # armed only while the consumer waits
         self.error: BaseException | None = None  # of the source, until somebody gets it
         self.leavers: list[Future[None]] = []  # who waits for the source to be closed
-        self.received = 0
-        self.emitted = 0
-        self.conflated = 0
+        self.received: int = 0
+        self.emitted: int = 0
+        self.conflated: int = 0
 
     def __repr__(self) -> str:
         return (
