@@ -19,29 +19,14 @@ from loader._waiters import Group
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, MutableMapping
     from types import TracebackType
-    from typing import Self, TypedDict, Unpack
+    from typing import Self, Unpack
 
     from loader._batch import Batch
     from loader._caches import CacheObject
     from loader._histogram import Histogram
+    from loader._options import CachedOptions
     from loader._results import By
     from loader.observe import Observer
-
-    class Options(TypedDict, total=False):
-        """The options of a `DataLoader` that have nothing to do with the type of its values."""
-
-        max_batch_size: int | None
-        window: float | Settle | None
-        cache: bool
-        cache_key_fn: Callable[[Any], Hashable] | None
-        cache_map: MutableMapping[Any, Any] | CacheObject | None
-        max_concurrent_batches: int | None
-        max_pending: int | None
-        timeout: float | None
-        abandoned: Literal["finish", "cancel"]
-        name: str | None
-        observer: Observer | None
-
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -140,7 +125,7 @@ class DataLoader(Batching, Generic[K, V]):
         load_fn: Callable[[list[K]], Awaitable[Iterable[T]] | Iterable[T]],
         *,
         group_by: By,
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -149,7 +134,7 @@ class DataLoader(Batching, Generic[K, V]):
         *,
         index_by: By,
         default: D,
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -157,7 +142,7 @@ class DataLoader(Batching, Generic[K, V]):
         load_fn: Callable[[list[K]], Awaitable[Iterable[T]] | Iterable[T]],
         *,
         index_by: By,
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -165,13 +150,13 @@ class DataLoader(Batching, Generic[K, V]):
         load_fn: Callable[[list[K]], AsyncIterator[tuple[K, T | BaseException]]],
         *,
         default: D,
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
         self: DataLoader[K, T],
         load_fn: Callable[[list[K]], AsyncIterator[tuple[K, T | BaseException]]],
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
@@ -179,19 +164,19 @@ class DataLoader(Batching, Generic[K, V]):
         load_fn: Callable[[list[K]], Awaitable[Mapping[K, T | BaseException]] | Mapping[K, T | BaseException]],
         *,
         default: D,
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
         self: DataLoader[K, T],
         load_fn: Callable[[list[K]], Awaitable[Mapping[K, T | BaseException]] | Mapping[K, T | BaseException]],
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
     @overload
     def __init__(
         self: DataLoader[K, T],
         load_fn: Callable[[list[K]], Awaitable[Iterable[T | BaseException]] | Iterable[T | BaseException]],
-        **options: Unpack[Options],
+        **options: Unpack[CachedOptions],
     ) -> None: ...
 
     def __init__(
@@ -220,6 +205,8 @@ class DataLoader(Batching, Generic[K, V]):
         ):
             if value is not None:
                 whole_number(option, value, least=1)
+        if cache_key_fn is not None and not callable(cache_key_fn):
+            raise TypeError(f"cache_key_fn takes a function of a key, not {cache_key_fn!r}")
         if abandoned not in ("finish", "cancel"):
             raise ValueError(f"abandoned is 'finish' or 'cancel', not {abandoned!r}")
         if observer is not None:

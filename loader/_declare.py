@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from loader._dataloader import DataLoader
-from loader._scope import Declaration
+from loader._scope import Declaration, made_options
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from loader._dataloader import Options
-    from loader._declare_types import Attribute, Grouped, Indexed, IndexedOr, Mapped, Pairs, Plain, PlainOr, Values
+    from loader._declare_types import (
+        Attribute,
+        Grouped,
+        Indexed,
+        IndexedOr,
+        Mapped,
+        Pairs,
+        Plain,
+        PlainOr,
+        Values,
+    )
+    from loader._options import DeclaredOptions
     from loader._results import By
 
 K = TypeVar("K")
@@ -27,15 +37,15 @@ def dataloader(method: Mapped[K, P, T], /) -> Attribute[K, T, P]: ...
 @overload
 def dataloader(method: Values[K, P, T], /) -> Attribute[K, T, P]: ...
 @overload
-def dataloader(*, group_by: By, **options: Unpack[Options]) -> Grouped: ...
+def dataloader(*, group_by: By, **options: Unpack[DeclaredOptions]) -> Grouped: ...
 @overload
-def dataloader(*, index_by: By, default: D, **options: Unpack[Options]) -> IndexedOr[D]: ...
+def dataloader(*, index_by: By, default: D, **options: Unpack[DeclaredOptions]) -> IndexedOr[D]: ...
 @overload
-def dataloader(*, index_by: By, **options: Unpack[Options]) -> Indexed: ...
+def dataloader(*, index_by: By, **options: Unpack[DeclaredOptions]) -> Indexed: ...
 @overload
-def dataloader(*, default: D, **options: Unpack[Options]) -> PlainOr[D]: ...
+def dataloader(*, default: D, **options: Unpack[DeclaredOptions]) -> PlainOr[D]: ...
 @overload
-def dataloader(**options: Unpack[Options]) -> Plain: ...
+def dataloader(**options: Unpack[DeclaredOptions]) -> Plain: ...
 
 
 def dataloader(method: Any = None, /, **options: Any) -> Any:
@@ -45,6 +55,10 @@ def dataloader(method: Any = None, /, **options: Any) -> Any:
     `async def departures(self, codes, *, first=10)`, `loaders.departures(first=5).load("JFK")` batches with other
     loads of five, and `loaders.departures.load("JFK")` with those of ten.
 
+    One option differs: `cache_map` takes a function that makes a mapping, such as `lambda: LRUCache(1000)`, and is
+    called for every loader. A mapping itself would be shared by the loaders of all requests and of all parameters, and
+    show the values of one in another.
+
     Raises:
         TypeError: If the method does not take keys, has a parameter that is not keyword-only, or an option is unknown
             or of the wrong type.
@@ -53,5 +67,11 @@ def dataloader(method: Any = None, /, **options: Any) -> Any:
     if method is None:
         return lambda method: dataloader(method, **options)
     # Options are checked where they are written, not at the first request.
-    DataLoader(method, **options)
+    make_map = options.get("cache_map")
+    if make_map is not None and not callable(make_map):
+        raise TypeError(
+            f"@dataloader: cache_map takes a function that makes a mapping for each loader, not {make_map!r}, which "
+            "the loaders of all requests would share"
+        )
+    DataLoader(method, **made_options(options))
     return Declaration(method, options)

@@ -33,7 +33,8 @@ def home_loop(home: AbstractEventLoop | None, who: object) -> AbstractEventLoop:
     except RuntimeError:
         raise LoaderLoopError(
             f"{who!r} was called where no event loop runs. Call it from a coroutine or a callback of the loop; "
-            "from another thread, hand the call over with loop.call_soon_threadsafe()."
+            "from another thread, hand the call over with loop.call_soon_threadsafe(). Synchronous execution "
+            "(schema.execute_sync) runs none and cannot load."
         ) from None
     if home is None or home is running or home.is_closed():
         return running

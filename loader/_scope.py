@@ -284,6 +284,12 @@ class DeclaredLoader(DataLoader[K, V], Generic[K, V, P]):
         return self._siblings(parameters)
 
 
+def made_options(options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a declared loader, with a `cache_map` of its own."""
+    make_map = options.get("cache_map")
+    return options if make_map is None else {**options, "cache_map": make_map()}
+
+
 class Declaration(Generic[K, V, P]):
     """A method of a `Loaders` that is a batch function, and the options of its loader."""
 
@@ -310,6 +316,8 @@ class Declaration(Generic[K, V, P]):
     def __set_name__(self, owner: type, name: str) -> None:
         if not issubclass(owner, Loaders):
             raise TypeError(f"@dataloader: {owner.__name__}.{name} is not in a subclass of Loaders")
+        if hasattr(Loaders, name):
+            raise TypeError(f"@dataloader: {owner.__name__}.{name} has the name of a method of Loaders; rename it")
         self.name = name
         self.owner = owner
 
@@ -334,7 +342,7 @@ class Declaration(Generic[K, V, P]):
         """A new loader of this declaration."""
         shown = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
         name = f"{type(loaders).__name__}.{self.name}" + (f"({shown})" if shown else "")
-        options: dict[str, Any] = {"name": name, **self.options}
+        options: dict[str, Any] = {"name": name, **made_options(self.options)}
         loader: DeclaredLoader[K, V, P] = DeclaredLoader(partial(self.method, loaders, **parameters), **options)
         loader._siblings = partial(self.bound, loaders)
         return loader

@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
+RANDOM = ("tests/test_properties.py", "tests/test_random_schemas.py", "tests/test_interleaving.py")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> bool:
@@ -50,7 +51,7 @@ def check_suite() -> bool:
 
 def check_properties() -> bool:
     """The random tests again, with as many examples as they ask for; tracing each line would slow them down."""
-    return run(PYTHON, "-m", "pytest", "-q", "tests/test_properties.py", "tests/test_random_schemas.py")
+    return run(PYTHON, "-m", "pytest", "-q", *RANDOM)
 
 
 def check_wheel() -> bool:

@@ -195,3 +195,52 @@ async def test_a_failing_declared_loader_names_itself() -> None:
 
     async with Broken() as loaders:
         assert str(await outcome(loaders.short.load(1))).startswith("Broken.short: the batch function was given 1 keys")
+
+
+async def test_each_loader_makes_a_cache_map_of_its_own() -> None:
+    made: list[dict[int, str]] = []
+
+    def make() -> dict[int, str]:
+        made.append({})
+        return made[-1]
+
+    class AppLoaders(Loaders):
+        def __init__(self, user: str) -> None:
+            self.user = user
+
+        @dataloader(cache_map=make)
+        async def secrets(self, ids: list[int], *, first: int = 1) -> list[str]:
+            return [f"{self.user}:{key}:{first}" for key in ids]
+
+    made.clear()  # the options were tried out when they were declared
+    alice, bob = AppLoaders("alice"), AppLoaders("bob")
+    assert await alice.secrets.load(1) == "alice:1:1"
+    assert await alice.secrets(first=2).load(1) == "alice:1:2"
+    assert await bob.secrets.load(1) == "bob:1:1"
+    assert made == [{1: "alice:1:1"}, {1: "alice:1:2"}, {1: "bob:1:1"}]
+
+
+def test_a_cache_map_that_all_requests_would_share_is_refused() -> None:
+    with pytest.raises(TypeError, match="share"):
+
+        @dataloader(cache_map={})  # type: ignore[call-overload,untyped-decorator]  # the mistake
+        async def secrets(self: Any, ids: list[int]) -> list[int]:
+            return ids
+
+
+@pytest.mark.parametrize("name", ["aclose", "clear_all"])
+def test_a_loader_with_the_name_of_a_method_of_loaders_is_refused(name: str) -> None:
+    async def method(self: Any, ids: list[int]) -> list[int]:
+        return ids
+
+    with pytest.raises((TypeError, RuntimeError)) as refused:  # Python 3.11 wraps errors of __set_name__
+        type("AppLoaders", (Loaders,), {name: dataloader(method)})
+    assert "rename it" in str(refused.value.__cause__ or refused.value)
+
+
+def test_a_cache_key_fn_that_is_no_function_is_refused() -> None:
+    with pytest.raises(TypeError, match="cache_key_fn takes a function"):
+
+        @dataloader(cache_key_fn=3)  # type: ignore[call-overload,untyped-decorator]  # the mistake
+        async def users(self: Any, ids: list[int]) -> list[int]:
+            return ids

@@ -37,6 +37,7 @@ ORDER = (
     "_dataloader",
     "_batcher",
     "_scope",
+    "_options",
     "_declare_types",
     "_declare",
     "_work",

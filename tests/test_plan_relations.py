@@ -92,7 +92,7 @@ class Backend(Loaders):
             await asyncio.sleep(10 / key)
             yield key, Company(id=key, boss_id=key)
 
-    @dataloader(cache_map=LRU)
+    @dataloader(cache_map=lambda: LRU)
     async def forgotten_authors(self, ids: list[int]) -> dict[int, "Author"]:
         return await self.fetch("forgotten_authors", ids, lambda key: Author(id=key, company_id=1, boss_id=None))
 

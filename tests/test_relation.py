@@ -1,5 +1,6 @@
 """A relation is a field like any other, except that a loader answers it."""
 
+import asyncio
 import doctest
 import enum
 import os
@@ -740,3 +741,39 @@ def _textual(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     spec.loader.exec_module(textual)
     yield
     del sys.modules["textual_relations"]
+
+
+class Down(Loaders):
+    @dataloader
+    async def users(self, ids: list[int]) -> list["User"]:
+        raise ConnectionError("the database is down")
+
+
+@strawberry.type
+class Shelf:
+    id: int
+    user: "User" = relation(Down.users, "id")
+    another: "User" = relation(Down.users, lambda shelf: shelf.id + 10)
+
+
+@strawberry.type
+class Shelves:
+    @strawberry.field
+    def shelves(self) -> list[Shelf]:
+        return [Shelf(id=1), Shelf(id=2)]
+
+
+# What graphql-core had not begun when it was cancelled is reported as "never awaited", whatever the resolvers are.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("steps", range(5))
+@pytest.mark.parametrize("plan", [True, False])
+async def test_a_batch_that_fails_after_its_operation_was_cancelled_is_not_reported(plan: bool, steps: int) -> None:
+    schema = strawberry.Schema(Shelves)
+    install(schema, plan=plan)
+    async with Down() as loaders:
+        query = schema.execute("{ shelves { user { name } another { name } } }", context_value={"loaders": loaders})
+        operation = asyncio.create_task(query)
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        operation.cancel()
+        await asyncio.wait([operation])

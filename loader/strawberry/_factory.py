@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     """What the context factories take: a function, a coroutine function or an async generator function."""
 
 
+def check_factory(make_loaders: object) -> None:
+    """Refuse what cannot make loaders.
+
+    Raises:
+        TypeError: If it cannot be called.
+    """
+    if not callable(make_loaders):
+        raise TypeError(f"make_loaders is a function that makes the loaders of a request, not {make_loaders!r}")
+
+
 async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *arguments: Any, **named: Any) -> Loaders:
     """Make the loaders of a request; leaving `stack` ends their batches, then closes what they hold.
 

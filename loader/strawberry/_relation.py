@@ -21,6 +21,7 @@ from loader.strawberry._places import place_of_field
 from loader.strawberry._several import UNKNOWN, Several
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import Self
 
@@ -248,11 +249,18 @@ class RelationField(StrawberryField):
             value = asked_from(place_of_field(info), loader.load, key)
         else:
             value = loader.load(key)
+        value.add_done_callback(_seen)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
     @cached_property
     def _never_null_list(self) -> bool:
         return isinstance(self.type, StrawberryList)
+
+
+def _seen(future: asyncio.Future[Any]) -> None:
+    """Look at a failure: an operation that was cancelled does not, and asyncio need not miss that."""
+    if not future.cancelled():
+        future.exception()
 
 
 def _argument(declaration: Declaration[Any, Any, Any], parameter: inspect.Parameter) -> StrawberryArgument:

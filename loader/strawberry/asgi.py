@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from strawberry.asgi import GraphQL as StrawberryGraphQL
 
 from loader.strawberry._extension import ensure_installed
-from loader.strawberry._factory import open_loaders
+from loader.strawberry._factory import check_factory, open_loaders
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -39,6 +39,7 @@ class GraphQL(StrawberryGraphQL[dict[str, Any], Root]):
     """
 
     def __init__(self, schema: Schema, make_loaders: MakeLoaders, **options: Any) -> None:
+        check_factory(make_loaders)
         super().__init__(schema, **options)
         ensure_installed(schema)
         self._make_loaders = make_loaders
