@@ -98,6 +98,8 @@ def _serve(url: URL, host: str, port: int) -> int:
 
 
 async def _answer(url: URL, query: str) -> int:
+    from strawberry.schema.exceptions import CannotGetOperationTypeError
+
     from example_app.database import Database
     from example_app.loaders import AppLoaders
     from example_app.schema import schema
@@ -112,6 +114,8 @@ async def _answer(url: URL, query: str) -> int:
         # Strawberry raises an exception for no query at all, and answers a blank one with a syntax error.
         result = await schema.execute(query or " ", context_value=context)
         seconds = time.perf_counter() - started
+    except CannotGetOperationTypeError:
+        return _fail("there is no operation in the query, only fragments")
     finally:
         await service.aclose()
     answer: dict[str, object] = {"data": result.data}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 import sys
 import time
 import zlib
@@ -48,6 +49,7 @@ def database_url() -> URL:
     try:
         if not chosen:
             path.parent.mkdir(parents=True, exist_ok=True)
+        _refuse_all_but_files(path)
         if not _is_usable(path):
             if chosen and not _is_replaceable(path):
                 raise UnusableDatabaseError(
@@ -93,13 +95,24 @@ def _path_of(text: str) -> Path:
     try:
         url = make_url(text)
         name = url.database or ":memory:"
-        if url.drivername != "sqlite+aiosqlite" or url.host or url.query or name == ":memory:":
+        name.encode()  # what is no text in UTF-8, or has a NUL, names no file to SQLite
+        if url != URL.create("sqlite+aiosqlite", database=name) or name == ":memory:" or "\0" in name:
             raise ArgumentError
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the latter for a port that is no number
         raise UnusableDatabaseError(
             f"{VARIABLE} must be sqlite+aiosqlite:///PATH, with the path of a file, not {text!r}"
         ) from None
     return Path(name).absolute()
+
+
+def _refuse_all_but_files(path: Path) -> None:
+    """Open no device, and do not take its place; nor wait for whoever is to write into a pipe."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(mode):
+        raise OSError("it is there and is not a regular file")
 
 
 def _is_usable(path: Path) -> bool:

@@ -6,11 +6,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated
+import json
+from typing import TYPE_CHECKING, Annotated, Any
 
 import strawberry
 from graphql import GraphQLError
 from sqlalchemy import select, tuple_
+from strawberry.extensions import SchemaExtension
+from strawberry.schema.exceptions import InvalidOperationTypeError
+from strawberry.types import ExecutionContext, ExecutionResult
+from strawberry.types.graphql import OperationType
 
 from example_app import models
 from example_app.board import BoardSubscription
@@ -20,6 +25,9 @@ from example_app.loaders import AppLoaders, First, checked, flight_by_id
 from example_app.search import SearchMutation, SearchSubscription
 from example_app.statistics import StatisticsQuery, StatisticsSubscription
 from loader.strawberry import install
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @strawberry.type
@@ -85,5 +93,35 @@ class Subscription(BoardSubscription, StatisticsSubscription, SearchSubscription
     pass
 
 
-schema = strawberry.Schema(Query, Mutation, Subscription)
+class Unicode(SchemaExtension):
+    """Refuses variables with half a surrogate pair, which JSON can hold and a database cannot. The query has none."""
+
+    def on_execute(self) -> Iterator[None]:
+        try:
+            json.dumps(self.execution_context.variables, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise GraphQLError("variables must be Unicode text: there is half a surrogate pair in them") from None
+        yield
+
+
+class Schema(strawberry.Schema):
+    def process_errors(self, errors: list[GraphQLError], execution_context: ExecutionContext | None = None) -> None:
+        """Log what went wrong here; what the client did wrong stands in its answer, and needs no traceback here."""
+        ours = [error for error in errors if not isinstance(error.original_error, GraphQLError | None)]
+        super().process_errors(ours, execution_context)
+
+    async def execute(self, *arguments: Any, **options: Any) -> ExecutionResult:
+        """Answer a query or a mutation; a subscription is told where to go, instead of that it must not be null."""
+        allowed = options.get("allowed_operation_types") or OperationType
+        options["allowed_operation_types"] = set(allowed) - {OperationType.SUBSCRIPTION}
+        try:
+            return await super().execute(*arguments, **options)
+        except InvalidOperationTypeError as error:
+            if error.operation_type is not OperationType.SUBSCRIPTION:
+                raise
+            reason = "subscriptions need a websocket: GraphiQL opens one, where python -m example_app serves it"
+            return ExecutionResult(data=None, errors=[GraphQLError(reason)])
+
+
+schema = Schema(Query, Mutation, Subscription, extensions=[Unicode])
 install(schema, loaders=AppLoaders)

@@ -31,29 +31,28 @@ class Searches:
     """The searches that are open in this process, by their ids."""
 
     def __init__(self) -> None:
-        self._open: dict[str, asyncio.Queue[str]] = {}
+        self._open: dict[str, asyncio.Queue[str | None]] = {}
 
     @contextmanager
     def open(self, id: str) -> Iterator[AsyncIterator[str]]:  # noqa: A002  # GraphQL's word
-        """The texts that `type` brings while the block lasts."""
+        """The texts that `type` brings while the block lasts, or until another one takes over the id."""
         _check("id", id)
+        # A client that subscribes again need not wait until its last subscription has ended here.
         if id in self._open:
-            raise GraphQLError(f"id must be of your own choice: there is an open search with {id!r} already")
+            _put(self._open[id], None)
         queue = self._open[id] = asyncio.Queue(maxsize=1)
         try:
             yield _texts(queue)
         finally:
-            del self._open[id]
+            if self._open.get(id) is queue:
+                del self._open[id]
 
     def type(self, id: str, text: str) -> None:  # noqa: A002
         """Bring the text that the user sees now."""
         _check("text", text)
         if id not in self._open:
             raise GraphQLError(f"id must be that of an open search, not {id!r:.50}: subscribe to searchAirports first")
-        queue = self._open[id]
-        if queue.full():
-            queue.get_nowait()  # nobody needs the text before the newest
-        queue.put_nowait(text)
+        _put(self._open[id], text)
 
 
 def _check(name: str, value: str) -> None:
@@ -61,9 +60,15 @@ def _check(name: str, value: str) -> None:
         raise GraphQLError(f"{name} must have {MAX_LENGTH} characters at most, not {len(value)}")
 
 
-async def _texts(queue: asyncio.Queue[str]) -> AsyncIterator[str]:
-    while True:
-        yield await queue.get()
+def _put(queue: asyncio.Queue[str | None], text: str | None) -> None:
+    if queue.full():
+        queue.get_nowait()  # nobody needs the text before the newest
+    queue.put_nowait(text)
+
+
+async def _texts(queue: asyncio.Queue[str | None]) -> AsyncIterator[str]:
+    while (text := await queue.get()) is not None:
+        yield text
 
 
 @strawberry.type(description="What a search has found.")
@@ -102,7 +107,8 @@ class SearchMutation:
 class SearchSubscription:
     @strawberry.subscription(
         description="Airports as the user types. The first event comes at once: from then on `typeSearch` is heard. "
-        f"An answer comes when nothing was typed for {QUIET} seconds, and at least every {AT_LATEST} seconds."
+        f"An answer comes when nothing was typed for {QUIET} seconds, and at least every {AT_LATEST} seconds. "
+        "A new subscription takes over its id, and the one that had it ends."
     )
     async def search_airports(self, info: Info, id: SearchId) -> AsyncGenerator[AirportSearch, None]:  # noqa: A002
         service = info.context["service"]

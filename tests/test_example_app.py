@@ -77,6 +77,11 @@ def test_standard_input_that_is_no_text_gets_one_line() -> None:
         ("{ flights {", "Syntax Error: Expected Name, found <EOF>.", None),
         ("", "Syntax Error: Unexpected <EOF>.", None),
         (
+            "subscription { routeStatistics { age } }",
+            "subscriptions need a websocket: GraphiQL opens one, where python -m example_app serves it",
+            None,
+        ),
+        (
             '{ ok: airline(code: "UA") { code } bad: airline(code: "UA") { flights(first: 0) { id } } }',
             "first must be from 1 to 1000, not 0",
             {"ok": {"code": "UA"}, "bad": None},
@@ -89,6 +94,12 @@ def test_errors_in_the_query_are_in_the_answer_and_in_the_exit_code(query: str, 
     assert ([error["message"] for error in answer["errors"]], answer["data"]) == ([message], data)
     assert ran.returncode == 1
     assert re.fullmatch(r"(airlines: .*\n)?[01] statements?, \d+ ms\n", ran.stderr)
+
+
+def test_a_query_without_an_operation_gets_one_line() -> None:
+    ran = run("query", "fragment f on Query { __typename }")
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr == "example_app: there is no operation in the query, only fragments\n"
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
@@ -168,6 +179,19 @@ def test_the_service_says_where_it_is_and_answers_there() -> None:
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 0
         assert process.stderr.read() == ""
+
+
+@pytest.mark.real_time
+async def test_over_http_a_subscription_is_told_where_to_go_and_a_mutation_by_get_is_refused() -> None:
+    app = create_app(built())
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://demo") as client,
+    ):
+        answer = await client.post("/graphql", json={"query": "subscription { routeStatistics { age } }"})
+        assert "subscriptions need a websocket" in answer.json()["errors"][0]["message"]
+        answer = await client.get("/graphql", params={"query": "mutation { delayFlight(id: 1, minutes: 1) { id } }"})
+        assert (answer.status_code, answer.text) == (400, "mutations are not allowed when using GET")
 
 
 @pytest.mark.real_time

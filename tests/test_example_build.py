@@ -6,10 +6,12 @@ import datetime as dt
 import functools
 import os
 import signal
+import socket
 import sqlite3
+import stat
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import chdir, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -327,7 +329,13 @@ def test_a_build_that_fails_leaves_nothing(
         "sqlite+aiosqlite:///:memory:",
         "sqlite+aiosqlite://host/flights.db",
         "sqlite+aiosqlite:///flights.db?mode=ro",
+        "sqlite+aiosqlite://user:password@/flights.db",
+        "sqlite+aiosqlite://user@/flights.db",
+        "sqlite+aiosqlite://:5432/flights.db",
+        "sqlite+aiosqlite:///flights%00.db",
+        "sqlite+aiosqlite:///flights\udcff.db",
         "postgresql+asyncpg://localhost/flights",
+        "http://[::1:99999/",
         "://",
     ],
 )
@@ -350,10 +358,41 @@ def test_a_directory_that_does_not_exist_is_not_made(tmp_path: Path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_is_no_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(build.VARIABLE, f"sqlite+aiosqlite:///{tmp_path}")
-    with pytest.raises(build.UnusableDatabaseError, match="cannot use"):
+def make_a_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener, chdir(path.parent):  # a socket's address has about 100 characters
+        listener.bind(path.name)
+
+
+def link_to_a_pipe(path: Path) -> None:
+    os.mkfifo(path.with_name("pipe"))
+    path.symlink_to("pipe")
+
+
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo, make_a_socket, link_to_a_pipe])
+def test_what_is_no_file_is_left_alone_and_not_even_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], None]
+) -> None:
+    path = tmp_path / "it"
+    monkeypatch.setenv(build.VARIABLE, f"sqlite+aiosqlite:///{path}")
+    make(path)
+    before = {each: each.lstat().st_ino for each in tmp_path.iterdir()}
+    monkeypatch.setattr(sqlite3, "connect", None)
+    with pytest.raises(build.UnusableDatabaseError, match="not a regular file"):
         build.database_url()
+    assert {each: each.lstat().st_ino for each in tmp_path.iterdir()} == before
+
+
+def test_a_device_that_reads_empty_is_not_taken_for_an_empty_file(
+    chosen: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen.touch()
+    device = os.stat_result([stat.S_IFCHR | 0o666, *[0] * 9])
+    with monkeypatch.context() as patched:
+        patched.setattr(type(chosen), "stat", lambda _: device)
+        with pytest.raises(build.UnusableDatabaseError, match="not a regular file"):
+            build.database_url()
+    assert chosen.read_bytes() == b""
+    assert list(chosen.parent.iterdir()) == [chosen]
 
 
 def start(url: str, code: str = "build.database_url()") -> subprocess.Popen[str]:

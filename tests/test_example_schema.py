@@ -48,7 +48,7 @@ class Client:
     """Executes queries with new loaders each; `statements` are what the last one took, `sql` what the engine saw."""
 
     def __init__(self, database: type[Database] = Database, url: URL | None = None) -> None:
-        self.schema = schema
+        self.schema: strawberry.Schema = schema
         self.statements: list[Statement] = []
         self.sql: list[str] = []
         self.database = database(url or built(), on_statement=self.statements.append)
@@ -583,6 +583,50 @@ async def test_what_the_data_does_not_know_is_null_and_no_error() -> None:
 async def test_a_bad_argument_gets_an_error_that_says_what_is_good(query: str, message: str) -> None:
     async with connected() as client:
         assert await client.error(query) == message
+
+
+@pytest.mark.parametrize("text", ["\ud800", "JF\ud83dK"])
+async def test_half_a_surrogate_pair_reaches_no_database_and_gets_a_clear_error(text: str) -> None:
+    message = "variables must be Unicode text: there is half a surrogate pair in them"
+    async with connected() as client:
+        query = "query($code: String!) { airport(code: $code) { name } flights(origin: $code) { id } }"
+        assert await client.error(query, code=text) == message
+        assert client.sql == []
+        assert (await client.error(f'{{ airport(code: "{text}") {{ name }} }}')).startswith("Syntax Error: ")
+        assert await client.data(query, code="\U0001f6eb") == {"airport": None, "flights": []}
+
+
+@pytest.mark.parametrize(
+    ("query", "variables"),
+    [
+        ("{ flights(first: 0) { id } }", {}),
+        (
+            '{ airport(code: "JFK") { departures(first: 0) { id } } airline(code: "UA") { flights(first: 0) { id } } }',
+            {},
+        ),
+        ("{ nothing }", {}),
+        ("{ flights(", {}),
+        ("query($first: Int!) { flights(first: $first) { id } }", {"first": "many"}),
+        ("query($id: ID!) { flight(id: $id) { id } }", {"id": "\ud800"}),
+    ],
+)
+async def test_what_a_client_did_wrong_is_in_its_answer_and_not_in_the_log(
+    query: str, variables: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with connected() as client:
+        assert (await client.execute(query, **variables)).errors
+    assert caplog.records == []
+
+
+async def test_what_went_wrong_in_the_service_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async with connected(Weatherless) as client:
+        result = await client.execute(
+            '{ flights(first: 3) { weather { hour } } airline(code: "UA") { flights(first: 0) { id } } }'
+        )
+        assert len(result.errors) == 4
+    (record,) = caplog.records
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], ConnectionError)
 
 
 async def test_a_bad_argument_of_one_field_leaves_its_siblings_answered() -> None:

@@ -119,12 +119,23 @@ async def test_a_search_is_over_when_its_subscription_is() -> None:
             assert (await anext(answers))["text"] == "newark"
 
 
-async def test_an_id_serves_one_search_at_a_time() -> None:
-    async with demo() as it, searching(it) as answers:
-        message = "id must be of your own choice: there is an open search with 'mine' already"
-        assert await it.error(SEARCH % "mine") == message
+async def test_a_new_subscription_takes_over_its_id_and_the_one_that_had_it_ends() -> None:
+    async with demo() as it, searching(it) as old:
+        await type_text(it, "guardia")
+        async with searching(it) as new:
+            assert [event async for event in old] == []
+            await type_text(it, "newark")  # the end of the old one has not closed the new one
+            assert (await anext(new))["text"] == "newark"
+        message = "id must be that of an open search, not 'mine': subscribe to searchAirports first"
+        assert await it.error('mutation { typeSearch(id: "mine", text: "x") }') == message
+
+
+async def test_the_last_of_many_subscriptions_to_an_id_has_it() -> None:
+    async with demo() as it, searching(it) as first, searching(it) as second, searching(it) as third:
+        assert [event async for event in second] == []
         await type_text(it, "newark")
-        assert (await anext(answers))["text"] == "newark"
+        assert (await anext(third))["text"] == "newark"
+        assert [event async for event in first] == []
 
 
 async def test_a_text_that_nobody_types_is_refused() -> None:

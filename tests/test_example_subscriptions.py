@@ -34,7 +34,15 @@ if TYPE_CHECKING:
 
     from sqlalchemy import URL
 
-pytestmark = [pytest.mark.real_time, pytest.mark.usefixtures("nothing_is_logged")]
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.usefixtures("nothing_is_logged"),
+    # Where a client leaves while a connection to SQLite is being opened, aiosqlite lets the garbage collector close it.
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in. <sqlite3.Connection:pytest.PytestUnraisableExceptionWarning"
+    ),
+    pytest.mark.filterwarnings("ignore:unclosed database:ResourceWarning"),
+]
 
 FAST = """subscription { departures(origin: "JFK", speed: 3600, since: "2013-01-15T15:00:00Z") {
     time status flight { id delayedBy destination { name } } } }"""
@@ -204,6 +212,20 @@ async def test_however_a_client_leaves_nothing_of_its_subscriptions_stays(
                 server.uvicorn.should_exit = True
                 await server.task
         await nobody_follows(server)
+
+
+async def test_a_search_that_is_completed_can_be_subscribed_to_again_at_once(
+    url: URL, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(url, monkeypatch) as server, connect(server.address, TRANSPORT_WS) as client:
+        for key in "abcdef":
+            await client.start(key, STREAMS[2])
+            assert await event(client, key) == {"text": ""}
+            await client.stop(key)
+        await client.start("last", STREAMS[2])
+        assert await event(client, "last") == {"text": ""}
+        assert (await client.ask('mutation { typeSearch(id: "mine", text: "newark") }')).get("errors") is None
+        assert await event(client, "last") == {"text": "newark"}
 
 
 def test_the_command_stops_at_once_with_subscriptions_open_and_starts_again_without_delays(url: URL) -> None:
