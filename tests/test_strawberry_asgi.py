@@ -579,3 +579,13 @@ async def test_loaders_that_are_closed_say_so(connection: Connection) -> None:
     assert isinstance(response, httpx.Response)
     with pytest.raises(LoaderClosedError):
         kept[0].names.load(1)
+
+
+@pytest.mark.parametrize("nothing", [None, 3, "make_loaders"])
+def test_what_cannot_make_loaders_is_refused_when_the_app_is_made(nothing: Any) -> None:
+    @strawberry.type
+    class Query:
+        one: int = 1
+
+    with pytest.raises(TypeError, match="make_loaders is a function"):
+        GraphQL(strawberry.Schema(Query), nothing)
