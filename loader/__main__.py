@@ -45,13 +45,16 @@ class _UsageError(Exception):
     """What the user asked for cannot be done; the message is one line."""
 
 
+_DIGITS = 6
+"""What batch sizes and numbers of slots have at most: each slot is simulated."""
+
 _PLAN = "what batching would do to your calls: batch sizes, added latency, load of the backend"
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rate", type=_positive, metavar="N", help="arrivals a second; a trace has its own")
     parser.add_argument(
-        "--max-batch-size", type=_whole, default=8, metavar="N", help="most items of a batch (default: 8)"
+        "--max-batch-size", type=_count, default=8, metavar="N", help="most items of a batch (default: 8)"
     )
     parser.add_argument(
         "--window", type=_positive, default=0.05, metavar="S", help="window to look around (default: 0.05)"
@@ -63,7 +66,7 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
         "--item-cost", type=_not_negative, required=True, metavar="S", help="time that each item adds to it"
     )
     parser.add_argument(
-        "--concurrency", type=_whole, default=1, metavar="N", help="calls that may run at once (default: 1)"
+        "--concurrency", type=_count, default=1, metavar="N", help="calls that may run at once (default: 1)"
     )
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the simulated arrivals (default: 0)")
     parser.add_argument(
@@ -174,15 +177,19 @@ def _not_negative(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"must be a number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"must be a number, not {text[:40]!r}") from None
     if not isfinite(value) or value < 0:
-        raise argparse.ArgumentTypeError(f"must be finite and not negative, not {text}")
+        raise argparse.ArgumentTypeError(f"must be finite and not negative, not {text[:40]}")
+    if value and not _plan.LEAST <= value <= _plan.MOST:
+        raise argparse.ArgumentTypeError(f"must be between {_plan.LEAST:g} and {_plan.MOST:g}, not {text[:40]}")
     return value
 
 
-def _whole(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not {text!r}")
+def _count(text: str) -> int:
+    if not text.isdecimal() or not text.strip("0"):
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 up, not {text[:40]!r}")
+    if len(text) > _DIGITS:
+        raise argparse.ArgumentTypeError(f"must have {_DIGITS} digits at most, not {len(text)}")
     return int(text)
 
 

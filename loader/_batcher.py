@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from asyncio import gather
+from asyncio import all_tasks, gather
 from collections import OrderedDict
 from collections.abc import Sequence
 from contextvars import ContextVar, copy_context
@@ -118,7 +118,8 @@ class Batcher(Generic[T, R]):
     item; where every slot is taken by handlers that wait in this way, also through other batchers, the wait
     raises `SelfWaitError` instead of never ending. Code that the handler started counts as the handler
     while that runs. A future of `submit_nowait` can be awaited unseen, so a handler must not await one of
-    its own batcher.
+    its own batcher. Unseen is also a circle that leads through something else that waits, such as a
+    `Coalescer`, a `Snapshot` or a `DataLoader`: nothing but a `timeout` ends that.
 
     Args:
         handler: An `async def` function of a list of items, or anything that can be called like one. A plain
@@ -506,8 +507,10 @@ class Batcher(Generic[T, R]):
 
     def _ended(self, batch: _Batch[T, R], task: Task[list[R | BaseException]]) -> None:
         """Settle the callers of a batch whose task is done, and go on."""
-        # A cancellation from outside, other than our own after a time-out, comes from a loop that is ending.
+        # A cancellation from outside, other than our own after a time-out, comes from a loop that is ending; unless
+        # the handler has survived it, and not all that is left on the loop was cancelled: then it came from within.
         ending = task.cancelling() > (0 if batch.entries else 1)
+        ending = ending and (task.cancelled() or all(other.cancelling() for other in all_tasks(self._loop)))
         self._running.discard(batch)
         if batch.deadline is not None:
             batch.deadline.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar, final
 
 from loader._runs import Trigger
-from loader._work import check_seconds
+from loader._work import checked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -34,8 +34,9 @@ class Coalescer(Trigger[T]):
         on_error: Called with the exception of a run that nobody waited for, in the coalescer's context.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, or if `on_error` is no plain function.
-        ValueError: If `min_interval` is negative or not a number.
+        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, or
+            `min_interval` no number.
+        ValueError: If `min_interval` is negative or not finite.
 
     Example:
         >>> import asyncio
@@ -62,8 +63,7 @@ class Coalescer(Trigger[T]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        check_seconds("Coalescer", min_interval=min_interval)
-        self._min_interval = min_interval
+        self._min_interval = checked_seconds("Coalescer", "min_interval", min_interval)
         super().__init__(fn, name=name, on_error=on_error)
 
     def _due(self, run: Run[T]) -> float:

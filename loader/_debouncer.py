@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, TypeVar, final
 
 from loader._runs import Trigger
-from loader._work import check_seconds
+from loader._work import checked_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -37,8 +38,9 @@ class Debouncer(Trigger[T]):
         on_error: Called with the exception of a run that nobody waited for, in the debouncer's context.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, or if `on_error` is no plain function.
-        ValueError: If a time is negative or not a number, or if `max_wait` is shorter than `wait`.
+        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, or a time no
+            number.
+        ValueError: If a time is negative or not finite, or if `max_wait` is shorter than `wait`.
 
     Example:
         >>> import asyncio
@@ -64,13 +66,12 @@ class Debouncer(Trigger[T]):
         name: str | None = None,
         on_error: OnError | None = None,
     ) -> None:
-        check_seconds("Debouncer", wait=wait, max_wait=max_wait)
-        if max_wait is not None and max_wait < wait:
+        self._wait = checked_seconds("Debouncer", "wait", wait)
+        self._max_wait = inf if max_wait is None else checked_seconds("Debouncer", "max_wait", max_wait)
+        if self._max_wait < self._wait:
             raise ValueError(
                 f"Debouncer: with max_wait ({max_wait!r}) shorter than wait ({wait!r}), wait would never count"
             )
-        self._wait = wait
-        self._max_wait = float("inf") if max_wait is None else max_wait
         self._leading = leading
         super().__init__(fn, name=name, on_error=on_error)
 

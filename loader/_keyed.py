@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from asyncio import get_running_loop
 from collections.abc import Hashable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, final
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, final
 from loader._doorbell import Doorbell
 from loader._loops import home_loop
 from loader._runs import Closing, Run, Tally, Trigger, TriggerStatistics
-from loader._work import capture_context, check_function, fallback_report, name_of, waiting_for
+from loader._work import capture_context, check_function, checked_seconds, fallback_report, name_of, waiting_for
 from loader.errors import LoaderClosedError, RunCancelledError
 
 if TYPE_CHECKING:
@@ -90,6 +92,9 @@ class Keyed(Closing, Generic[K, T]):
         # but the memory of its last run is left, with the timer that forgets that.
         self._busy: dict[K, Trigger[T]] = {}
         self._resting: dict[K, tuple[Trigger[T], TimerHandle]] = {}
+        with suppress(RuntimeError):  # made outside any loop: the first one that it is used on will be its home
+            get_running_loop()
+            self._home()
 
     def trigger(self, key: K) -> None:
         """Have the function run for `key`; the policy says when.
@@ -206,12 +211,15 @@ class Keyed(Closing, Generic[K, T]):
         Raises:
             LoaderLoopError: If the call comes from another event loop than the calls before.
             SelfWaitError: If the call comes from inside a run.
+            TypeError: If `timeout` is no number; nothing is closed then.
+            ValueError: If `timeout` is negative or not finite; nothing is closed then.
 
         Cancellation:
             It is closed all the same: what is pending is dropped, and the runs in flight are cancelled, unless
             somebody else waits in `aclose()` too.
         """
         self._home()
+        limit = None if timeout is None else checked_seconds("aclose()", "timeout", timeout)
         with waiting_for(*self._of(EVERY)):
             if not self._closed:
                 self._take(self._doorbell.shut())  # they were promised to be heard
@@ -220,7 +228,7 @@ class Keyed(Closing, Generic[K, T]):
                 self._resting.pop(key)[1].cancel()
             for trigger in self._of(EVERY):
                 trigger._shut(flush=flush)
-            await self._close(timeout=timeout, report=flush)
+            await self._close(timeout=limit, report=flush)
 
     async def __aenter__(self) -> Self:
         self._home()

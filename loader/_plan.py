@@ -14,6 +14,10 @@ ARRIVALS = 20_000
 """How many arrivals are simulated: the mean latencies are then good to a few per cent."""
 
 
+LEAST, MOST = 1e-9, 1e9
+"""Between these a rate, a cost and a window make sense: farther out, sums of floats lose their parts, or overflow."""
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Backend:
@@ -260,10 +264,14 @@ def read_trace(lines: Iterable[str]) -> list[float]:
         except ValueError:
             raise ValueError(f"line {number}: expected a number of seconds, found {text[:40]!r}") from None
         if not abs(time) < float("inf"):
-            raise ValueError(f"line {number}: a time must be finite, not {text}")
+            raise ValueError(f"line {number}: a time must be finite, not {text[:40]}")
+        if abs(time) > MOST * 10:
+            raise ValueError(f"line {number}: {time:g} seconds are too many; is the file in another unit?")
         if times and time < times[-1]:
-            raise ValueError(f"line {number}: {text} is earlier than the arrival before it, {times[-1]:g}")
+            raise ValueError(f"line {number}: {text[:40]} is earlier than the arrival before it, {times[-1]:g}")
         times.append(time)
     if len(times) < 2 or times[0] == times[-1]:
         raise ValueError("expected at least two arrivals at different times")
+    if (len(times) - 1) > MOST * (times[-1] - times[0]):
+        raise ValueError(f"more than {MOST:g} arrivals a second; are the times in seconds?")
     return times

@@ -9,6 +9,7 @@ is when a pending run is due.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 from abc import ABC, abstractmethod
 from asyncio import AbstractEventLoop, Handle, get_running_loop
@@ -21,7 +22,17 @@ from loader._doorbell import Doorbell
 from loader._histogram import SECONDS, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop
-from loader._work import Bell, Work, capture_context, check_function, fallback_report, name_of, waiting_for
+from loader._work import (
+    Bell,
+    Work,
+    capture_context,
+    check_function,
+    checked_seconds,
+    fallback_report,
+    is_ending,
+    name_of,
+    waiting_for,
+)
 from loader.errors import LoaderClosedError, RunCancelledError
 
 if TYPE_CHECKING:
@@ -34,6 +45,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 OnError = Callable[[Exception], object]
+
+
+def _is_async(fn: object) -> bool:
+    """Whether a call of `fn` returns a coroutine, or an async generator, as far as that can be seen beforehand."""
+    while isinstance(fn, functools.partial):
+        fn = fn.func
+    functions = (fn, getattr(type(fn), "__call__", None))  # noqa: B004  # the method itself is asked for
+    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in functions)
 
 
 @final
@@ -119,7 +138,7 @@ class Closing(ABC):
             async with asyncio.timeout(timeout):
                 await self._until_idle()
         except TimeoutError:
-            late = RunCancelledError(f"{self!r} was closed with {timeout} s to finish, and was not done by then")
+            late = RunCancelledError(f"{self!r} was closed with {timeout:g} s to finish, and was not done by then")
             self._cut(late if report else None)
             await self._until_idle()
         except asyncio.CancelledError:
@@ -164,7 +183,7 @@ class Trigger(Closing, Generic[T]):
         super().__init__()
         who = type(self).__name__
         check_function(who, fn)
-        if on_error is not None and (not callable(on_error) or inspect.iscoroutinefunction(on_error)):
+        if on_error is not None and (not callable(on_error) or _is_async(on_error)):
             raise TypeError(f"{who}: on_error is a plain function that takes the exception, not {on_error!r}")
         self._fn = fn
         self._name = name
@@ -237,6 +256,9 @@ class Trigger(Closing, Generic[T]):
         """Trigger, and wait for the result of a run that starts after this call.
 
         A run that is already in flight may have read what the caller has just changed: it does not count.
+
+        A circle of waits that leads through a `Batcher` or a `DataLoader` is not seen, and never ends by itself: set
+        their `timeout` if what they call may wait for this.
 
         Returns:
             What the function returned.
@@ -316,15 +338,18 @@ class Trigger(Closing, Generic[T]):
         Raises:
             LoaderLoopError: If the call comes from another event loop than the calls before.
             SelfWaitError: If the call comes from inside a run, or from something that a run waits for.
+            TypeError: If `timeout` is no number; nothing is closed then.
+            ValueError: If `timeout` is negative or not finite; nothing is closed then.
 
         Cancellation:
             It is closed all the same: what is pending is dropped, and the run in flight cancelled, unless somebody
             else waits in `aclose()` too.
         """
         self._home()
+        limit = None if timeout is None else checked_seconds("aclose()", "timeout", timeout)
         with waiting_for(self):
             self._shut(flush=flush)
-            await self._close(timeout=timeout, report=flush)
+            await self._close(timeout=limit, report=flush)
 
     async def __aenter__(self) -> Self:
         self._home()
@@ -468,9 +493,10 @@ class Trigger(Closing, Generic[T]):
             self._tally.cancelled += 1
         elif run.failure is not None:
             self._tally.failures += 1
-        if run.task is not None and run.task.cancelling():
+        task = run.task
+        if task is not None and task.cancelling() and (task.cancelled() or is_ending(self._home())):
             # Cancelled from outside, by a loop that is being torn down most likely: to start another would leave it
-            # behind there.
+            # behind there. A run that survived, on a loop that goes on, is like any other.
             self._drop(RunCancelledError(f"the run before this one of {self!r} was cancelled from outside"))
         try:
             self._left_alone(run)
@@ -486,7 +512,10 @@ class Trigger(Closing, Generic[T]):
             fallback_report(loop, f"{self!r}: a run failed, and nobody waited for it", error)
             return
         try:
-            self._context.copy().run(self._on_error, error)
+            answer = self._context.copy().run(self._on_error, error)
+            if inspect.iscoroutine(answer):
+                answer.close()
+                raise TypeError("on_error returned a coroutine, which nobody awaits: it must be a plain function")
         except Exception as second:  # noqa: BLE001  # whatever a callback raises must not stop the next run
             fallback_report(loop, f"{self!r}: on_error raised for {error!r}", second)
 

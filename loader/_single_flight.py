@@ -25,6 +25,9 @@ class SingleFlight:
     The function runs in a task of its own, in a copy of the context in which the `SingleFlight` was made. It goes on
     as long as anybody waits for it; when the last caller is cancelled, so is the function.
 
+    Calls that wait for each other in a circle get a SelfWaitError, also through a `Coalescer` or the like. A circle
+    that leads through a `Batcher` or a `DataLoader` is not seen: nothing but their `timeout` ends that.
+
     Example:
         >>> import asyncio
         >>> from loader import SingleFlight

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from weakref import WeakSet
 
 from loader._coalescer import Coalescer
-from loader._work import Bell, check_function, check_seconds, invoke, name_of, waiting_for
+from loader._work import Bell, check_function, checked_seconds, invoke, name_of, waiting_for
 from loader.errors import LoaderClosedError, LoaderTimeoutError, RunCancelledError
 
 if TYPE_CHECKING:
@@ -64,6 +64,10 @@ class SnapshotStatistics:
     load_time: Histogram
 
 
+def _limit(name: str, value: object) -> float:
+    return FOREVER if value is None else checked_seconds("Snapshot", name, value)
+
+
 class _Held(Generic[T]):
     """The value that a load came to, and when it goes stale."""
 
@@ -89,6 +93,9 @@ class Snapshot(Generic[T]):
     it goes to `on_error`, or else to the loop's exception handler. For `error_backoff` seconds no read starts another
     load; `last_error` holds the error until a load succeeds.
 
+    A load that waits for itself gets a SelfWaitError, also through other snapshots and triggers. A circle that leads
+    through a `Batcher` or a `DataLoader` is not seen: nothing but a `timeout`, here or there, ends that.
+
     Args:
         load: Loads the value, without arguments: `async def`, or anything that returns an awaitable.
         fresh_for: How long a value is fresh, counted from the start of its load. None: until it is invalidated.
@@ -101,8 +108,9 @@ class Snapshot(Generic[T]):
         on_error: Called with the exception of a load that nobody waited for, in the snapshot's context.
 
     Raises:
-        TypeError: If `load` is not callable or a generator function, or if `on_error` is no plain function.
-        ValueError: If a time is negative or not a number, or if `fresh_for` or `error_backoff` is 0.
+        TypeError: If `load` is not callable or a generator function, if `on_error` is no plain function, or a time no
+            number.
+        ValueError: If a time is negative or not finite, or if `fresh_for` or `error_backoff` is 0.
 
     Example:
         >>> import asyncio
@@ -131,19 +139,16 @@ class Snapshot(Generic[T]):
         on_error: OnError | None = None,
     ) -> None:
         check_function("Snapshot", load)
-        check_seconds(
-            "Snapshot", fresh_for=fresh_for, stale_for=stale_for, timeout=timeout, error_backoff=error_backoff
-        )
-        if fresh_for == 0 or error_backoff == 0:
+        self._fresh_for = _limit("fresh_for", fresh_for)
+        self._stale_for = _limit("stale_for", stale_for)
+        self._timeout = None if timeout is None else checked_seconds("Snapshot", "timeout", timeout)
+        self._error_backoff = checked_seconds("Snapshot", "error_backoff", error_backoff)
+        if self._fresh_for == 0 or self._error_backoff == 0:
             raise ValueError(
                 "Snapshot: with fresh_for=0 or error_backoff=0 it would load without a pause for those who follow "
                 "its changes. For a read that must not be served from before it, call get(max_age=0)."
             )
         self._load = load
-        self._fresh_for = FOREVER if fresh_for is None else fresh_for
-        self._stale_for = FOREVER if stale_for is None else stale_for
-        self._timeout = timeout
-        self._error_backoff = error_backoff
         self._name = name or name_of(load)
         self._loads = Coalescer(self._load_once, name=f"of the snapshot {self._name}", on_error=on_error)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -180,13 +185,16 @@ class Snapshot(Generic[T]):
             LoaderClosedError: If the snapshot is closed, and has no value to serve.
             LoaderLoopError: If the call comes from another event loop than the calls before.
             SelfWaitError: If the call comes from inside the load, and would wait for it.
+            TypeError: If `max_age` is no number.
+            ValueError: If `max_age` is negative or not finite.
 
         Cancellation:
             Only this wait ends. The load goes on.
         """
+        oldest = _limit("get(): max_age", max_age)
         now = self._home().time()
         held = self._servable(now)
-        if held is not None and (max_age is None or now - held.loaded_at < max_age):
+        if held is not None and now - held.loaded_at < oldest:
             if now < held.stale_at:
                 self._hits += 1
             else:
@@ -195,11 +203,10 @@ class Snapshot(Generic[T]):
             return held.value
         self._misses += 1
         self._refuse_if_closed()
-        run = self._under_way(self._floor, -FOREVER if max_age is None else now - max_age)
+        run = self._under_way(self._floor, now - oldest)
         if run is None and self._last_error is not None and now < self._retry_at:
             raise self._last_error.with_traceback(self._last_traceback)
-        with waiting_for(self._loads):
-            return await (run or self._loads._add(1)).result()
+        return await self._outcome(run)
 
     def peek(self) -> Versioned[T] | None:
         """The value that `get()` would return at once, or None. It starts no load.
@@ -250,7 +257,7 @@ class Snapshot(Generic[T]):
         """
         self._home()
         self._refuse_if_closed()
-        return await self._loads.request()
+        return await self._outcome(None)
 
     def changes(self) -> Changes[T]:
         """The value now, and then each new one, for as long as you like.
@@ -322,6 +329,17 @@ class Snapshot(Generic[T]):
     def _refuse_if_closed(self) -> None:
         if self._closed:
             raise LoaderClosedError(f"{self!r} loads nothing any more. Make a new one, or read before closing.")
+
+    async def _outcome(self, run: Run[T] | None) -> T:
+        """What comes of `run`, or else of a load that starts now."""
+        with waiting_for(self._loads):
+            try:
+                return await (run or self._loads._add(1)).result()
+            except (RunCancelledError, LoaderClosedError) as error:
+                if not self._closed:
+                    raise
+                # The error of the coalescer tells what happened to a run; the reader knows of no runs.
+                raise type(error)(f"{self!r} was closed before the load was over that was waited for") from error
 
     def _servable(self, now: float) -> _Held[T] | None:
         held = self._held
@@ -397,7 +415,8 @@ class Snapshot(Generic[T]):
         except TimeoutError as error:
             if not limit.expired():
                 raise  # not ours, but one that the load itself came to
-            raise LoaderTimeoutError(f"{self!r}: the load took longer than its timeout of {self._timeout} s") from error
+            late = f"{self!r}: the load took longer than its timeout of {self._timeout:g} s"
+            raise LoaderTimeoutError(late) from error
 
     def _failed(self, error: BaseException) -> None:
         if not isinstance(error, Exception):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import inspect
 import reprlib
+from asyncio import all_tasks
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from loader._dispatch import seconds
 from loader._loops import start_task
 from loader.errors import RunCancelledError, SelfWaitError
 
@@ -247,15 +249,24 @@ def check_function(who: str, fn: object) -> None:
         raise TypeError(f"{who} needs an async function, and {name_of(fn)} is a generator function: it has a `yield`")
 
 
-def check_seconds(who: str, **values: float | None) -> None:
-    """Refuse what is no duration; None stands for an option that is not used.
+def checked_seconds(who: str, name: str, value: object) -> float:
+    """The duration that `who` got as its argument `name`.
+
+    It is looked at before anything counts on it: a clock that refused it later would leave those waiting who do.
 
     Raises:
-        ValueError: If one of the values is negative or not a number.
+        TypeError: If it is no number.
+        ValueError: If it is negative, not finite or too large.
     """
-    for name, value in values.items():
-        if value is not None and not value >= 0:
-            raise ValueError(f"{who}: {name} is a time in seconds, 0 or more, not {value!r}")
+    try:
+        return seconds(f"{who}: {name}", value)
+    except OverflowError:
+        raise ValueError(f"{who}: {name} takes a number of seconds that a float can hold") from None
+
+
+def is_ending(loop: AbstractEventLoop) -> bool:
+    """Whether `loop` is being torn down: every task that is left has been cancelled, as `asyncio.run()` does."""
+    return all(task.cancelling() for task in all_tasks(loop))
 
 
 async def invoke(who: object, fn: Callable[..., Awaitable[T]], *args: Any) -> T:

@@ -669,6 +669,20 @@ async def test_a_batch_cancelled_from_outside_settles_everybody_and_starts_no_ot
     assert await batcher.submit(3) == 30
 
 
+async def test_a_batch_that_survives_its_cancellation_leaves_the_others_alone() -> None:
+    async def handler(items: list[int]) -> list[int]:
+        if items == [1]:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+        return items
+
+    batcher = Batcher(handler, max_batch_size=1)
+    assert await batcher.submit_many([1, 2]) == [1, 2]
+
+
 def test_a_loop_that_ends_lets_no_batch_leave_any_more() -> None:
     backend = Backend(seconds=3600)
 

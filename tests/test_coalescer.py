@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -79,7 +80,13 @@ async def test_flush_and_closing_do_not_wait_for_min_interval() -> None:
     assert job.starts == [0, 0, 0]
 
 
-@pytest.mark.parametrize("interval", [-1, float("nan")])
+@pytest.mark.parametrize("interval", [-1, float("nan"), float("inf"), 10**400], ids=lambda value: str(value)[:5])
 def test_an_interval_that_makes_no_sense_is_refused(interval: Any) -> None:
-    with pytest.raises(ValueError, match="min_interval is a time in seconds"):
+    with pytest.raises(ValueError, match="min_interval takes a number of seconds"):
+        Coalescer(Job(), min_interval=interval)
+
+
+@pytest.mark.parametrize("interval", [None, "1", True, Decimal("0.05")])
+def test_an_interval_that_is_no_number_is_refused_before_anybody_waits_for_it(interval: Any) -> None:
+    with pytest.raises(TypeError, match="min_interval takes a number of seconds"):
         Coalescer(Job(), min_interval=interval)

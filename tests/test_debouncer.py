@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -222,14 +223,22 @@ class TestLeading:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"wait": -1}, "wait is a time in seconds"),
-        ({"wait": float("nan")}, "wait is a time"),
-        ({"wait": 1, "max_wait": -1}, "max_wait is a time"),
+        ({"wait": -1}, "wait takes a number of seconds"),
+        ({"wait": float("nan")}, "wait takes a number"),
+        ({"wait": 1, "max_wait": -1}, "max_wait takes a number"),
         ({"wait": 1, "max_wait": 0.5}, "shorter than wait"),
     ],
 )
 def test_times_that_make_no_sense_are_refused(options: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
+        Debouncer(Job(), **options)
+
+
+@pytest.mark.parametrize(
+    "options", [{"wait": None}, {"wait": "1"}, {"wait": True}, {"wait": 1, "max_wait": Decimal(2)}]
+)
+def test_times_that_are_no_numbers_are_refused_before_anybody_waits_for_them(options: Any) -> None:
+    with pytest.raises(TypeError, match="wait takes a number of seconds"):
         Debouncer(Job(), **options)
 
 

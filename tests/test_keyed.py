@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
+import threading
 import tracemalloc
 import weakref
 from typing import Any
@@ -414,3 +415,23 @@ def test_the_repr_of_the_default_key() -> None:
     from loader._keyed import EVERY
 
     assert repr(EVERY) == "<every key>"
+
+
+async def test_made_in_a_coroutine_it_takes_its_first_trigger_from_a_thread() -> None:
+    job = Job()
+    taken: list[bool] = []
+    keyed = Keyed(job, coalesced)
+    thread = threading.Thread(target=lambda: taken.append(keyed.trigger_threadsafe("a")))
+    thread.start()
+    thread.join()
+    assert taken == [True]
+    await keyed.aclose()
+    assert job.keys == ["a"]
+
+
+async def test_a_timeout_that_makes_no_sense_is_refused_before_anything_is_closed() -> None:
+    job = Job()
+    async with Keyed(job, coalesced) as keyed:
+        with pytest.raises(TypeError, match="timeout takes a number of seconds"):
+            await keyed.aclose(timeout="1")  # type: ignore[arg-type]
+        assert await keyed.request("a") == 1

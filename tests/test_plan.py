@@ -214,10 +214,14 @@ def test_the_command_takes_the_users_own_arrivals(tmp_path: Path, capsys: pytest
         ("0\ninf\n", "line 2: a time must be finite, not inf"),
         ("# nothing\n", "expected at least two arrivals at different times"),
         ("5\n5\n", "expected at least two arrivals at different times"),
+        ("0\n5e-324\n", "more than 1e+09 arrivals a second; are the times in seconds?"),
+        ("0\n1e308\n", "line 2: 1e+308 seconds are too many; is the file in another unit?"),
+        ("-1e308\n1e308\n", "line 1: -1e+308 seconds are too many"),
+        ("9" * 5000, "line 1: a time must be finite, not 999"),
         (b"\xff\xfe", "is no text file"),
         (None, "cannot read"),
     ],
-    ids=repr,
+    ids=lambda value: repr(value)[:40],
 )
 def test_a_bad_trace_is_a_one_line_error(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str | bytes | None, complaint: str
@@ -248,9 +252,19 @@ def test_a_bad_trace_is_a_one_line_error(
         (["plan", "--rate", "1", "--window", "0", *COSTS], "--window: must be above 0"),
         (["plan", "--rate", "1", "--max-batch-size", "0", *COSTS], "--max-batch-size: must be a whole number"),
         (["plan", "--rate", "1", "--concurrency", "1.5", *COSTS], "--concurrency: must be a whole number"),
+        (["plan", "--rate", "1e308", *COSTS], "--rate: must be between 1e-09 and 1e+09"),
+        (["plan", "--rate", "1e-320", *COSTS], "--rate: must be between"),
+        (["plan", "--rate", "9" * 5000, *COSTS], "--rate: must be finite"),
+        (["plan", "--rate", "x" * 5000, *COSTS], "--rate: must be a number, not 'xxx"),
+        (["plan", "--rate", "1", "--window", "1e-320", *COSTS], "--window: must be between"),
+        (["plan", "--rate", "1", "--call-cost", "1e308", "--item-cost", "0.001"], "--call-cost: must be between"),
+        (["plan", "--rate", "1", "--call-cost", "0", "--item-cost", "5e-324"], "--item-cost: must be between"),
+        (["plan", "--rate", "1", "--max-batch-size", "9" * 5000, *COSTS], "--max-batch-size: must have 6 digits"),
+        (["plan", "--rate", "1", "--max-batch-size", "000", *COSTS], "--max-batch-size: must be a whole number"),
+        (["plan", "--rate", "1", "--concurrency", "1000000", *COSTS], "--concurrency: must have 6 digits at most"),
         (["plan", "--rate", "1", "--plot", "no/such/place.svg", *COSTS], "cannot write"),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else None,
+    ids=lambda value: " ".join(value)[:80] if isinstance(value, list) else None,
 )
 def test_bad_arguments_are_a_one_line_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], complaint: str
@@ -261,6 +275,25 @@ def test_bad_arguments_are_a_one_line_error(
     printed = capsys.readouterr()
     assert complaint in printed.err
     assert printed.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("rate", ["1e-9", "1e9"])
+@pytest.mark.parametrize("window", ["1e-9", "1e9"])
+@pytest.mark.parametrize("cost", ["0", "1e-9", "1e9"])
+@pytest.mark.parametrize("count", ["1", "999999"])
+def test_at_its_bounds_a_plan_is_made_of_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rate: str, window: str, cost: str, count: str
+) -> None:
+    plot = tmp_path / "plan.svg"
+    costs = ["--call-cost", cost, "--item-cost", cost]
+    counts = ["--max-batch-size", count, "--concurrency", count]
+    main(["plan", "--rate", rate, "--window", window, "--plot", str(plot), "--json", *costs, *counts])
+    drawn = plot.read_text(encoding="utf-8")
+    parsed(drawn)
+    printed = capsys.readouterr().out
+    json.loads(printed, parse_constant=pytest.fail)  # no NaN, no Infinity
+    assert "nan" not in drawn
+    assert '"nan' not in printed
 
 
 def test_the_module_runs_as_a_command() -> None:

@@ -229,6 +229,19 @@ class TestErrors:
         assert job.runs == 2
         assert [("on_error raised" in report, "LookupError" in report) for report in reports] == [(True, True)] * 2
 
+    @pytest.mark.logs
+    async def test_an_on_error_that_returns_a_coroutine_is_reported_together_with_the_error(
+        self, make: Any, reports: list[str]
+    ) -> None:
+        async def on_error(error: Exception) -> None:
+            pytest.fail("nobody awaits it")
+
+        async with make(Job(then=fail), on_error=lambda error: on_error(error)) as trigger:
+            trigger.trigger()
+        assert len(reports) == 1
+        assert "on_error raised for JobError" in reports[0]
+        assert "on_error returned a coroutine" in reports[0]
+
     async def test_on_error_may_trigger_again_and_idle_comes_after_that(self, make: Any) -> None:
         async def fails_twice() -> None:
             if job.runs < 3:
@@ -351,7 +364,7 @@ class TestErrors:
         for fn in (agen, gen):
             with pytest.raises(TypeError, match="generator function"):
                 make(fn)
-        for on_error in (3, Job.__call__):
+        for on_error in (3, Job.__call__, Job(), functools.partial(Job())):
             with pytest.raises(TypeError, match="on_error"):
                 make(Job(), on_error=on_error)
 
@@ -602,6 +615,18 @@ class TestClose:
                 trigger.trigger()
                 raise LookupError
         assert job.runs == 1
+
+    @pytest.mark.parametrize(
+        ("seconds", "kind"), [("1", TypeError), (True, TypeError), (-1, ValueError), (10**400, ValueError)], ids=str
+    )
+    async def test_a_timeout_that_makes_no_sense_is_refused_before_anything_is_closed(
+        self, make: Any, seconds: Any, kind: type[Exception]
+    ) -> None:
+        job = Job()
+        async with make(job) as trigger:
+            with pytest.raises(kind, match="timeout takes a number of seconds"):
+                await trigger.aclose(timeout=seconds)
+            assert await trigger.request() == 1
 
 
 class TestSelfWait:
@@ -899,6 +924,40 @@ class TestShutdown:
         job.seconds = 0
         assert await trigger.request() == 2, "it still works"
         await trigger.aclose()
+
+    async def test_a_run_that_survives_its_cancellation_keeps_the_pending_one(self, make: Any) -> None:
+        async def survive() -> None:
+            trigger.trigger()
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(1)
+            job.then = None
+
+        job = Job(then=survive)
+        async with make(job) as trigger:
+            assert await trigger.request() == 1
+            await trigger.wait_idle()
+            assert job.runs == 2
+            assert trigger.statistics().dropped == 0
+
+    @pytest.mark.parametrize("kind", loops.KINDS)
+    def test_a_run_that_survives_the_end_of_its_loop_starts_no_other(self, make: Any, kind: str) -> None:
+        async def survive() -> None:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+
+        async def main() -> None:
+            trigger = make(job)
+            trigger.trigger()
+            await until(lambda: trigger.running)
+            await turns()
+            trigger.trigger()
+
+        job = Job(then=survive)
+        self._asyncio_run(main, kind)
+        assert job.runs == 1
 
     async def test_a_run_cancelled_before_its_first_step_settles_its_callers(self, make: Any) -> None:
         job = Job()

@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import gc
 from collections.abc import AsyncIterator  # noqa: TC003  # Strawberry reads the annotation at run time
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -525,7 +526,10 @@ class TestClose:
         await asyncio.sleep(1)
         await snapshot.aclose()
         await snapshot.aclose()
-        assert [type(await reader) for reader in waiting] == [RunCancelledError, LoaderClosedError]
+        errors = [await reader for reader in waiting]
+        assert [type(error) for error in errors] == [RunCancelledError, LoaderClosedError]
+        for error in errors:
+            assert str(error).startswith("<Snapshot Job: closed> was closed before the load was over"), "not of runs"
         assert job.cancelled == 1
         assert now() == 2
 
@@ -594,10 +598,10 @@ async def test_the_repr_tells_the_version() -> None:
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"fresh_for": -1}, "fresh_for is a time"),
-        ({"stale_for": float("nan")}, "stale_for is a time"),
-        ({"timeout": -1}, "timeout is a time"),
-        ({"error_backoff": -1}, "error_backoff is a time"),
+        ({"fresh_for": -1}, "fresh_for takes a number"),
+        ({"stale_for": float("nan")}, "stale_for takes a number"),
+        ({"timeout": -1}, "timeout takes a number"),
+        ({"error_backoff": -1}, "error_backoff takes a number"),
         ({"fresh_for": 0}, "without a pause"),
         ({"error_backoff": 0}, "without a pause"),
     ],
@@ -605,6 +609,26 @@ async def test_the_repr_tells_the_version() -> None:
 def test_times_that_make_no_sense_are_refused(options: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Snapshot(Job(), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"fresh_for": "60"}, {"stale_for": Decimal(1)}, {"timeout": True}, {"error_backoff": None}],
+    ids=lambda options: next(iter(options)),
+)
+def test_times_that_are_no_numbers_are_refused(options: Any) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(options))} takes a number of seconds"):
+        Snapshot(Job(), **options)
+
+
+async def test_an_age_that_is_no_number_is_refused_before_anything_is_loaded() -> None:
+    source = Source()
+    async with Snapshot(source.load) as snapshot:
+        with pytest.raises(TypeError, match="max_age takes a number of seconds"):
+            await snapshot.get(max_age="1")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="max_age takes a number of seconds"):
+            await snapshot.get(max_age=-1)
+    assert source.starts == []
 
 
 def test_what_is_no_async_function_is_refused() -> None:

@@ -11,6 +11,7 @@ from collections import OrderedDict, deque
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from decimal import Decimal
 from math import inf, nan
 from typing import TYPE_CHECKING, Any
 
@@ -965,11 +966,11 @@ def test_a_source_that_is_no_async_iterable_is_an_error(operator: Operator, sour
 
 @pytest.mark.parametrize("seconds", [-1, -0.001, nan])
 def test_a_time_that_is_negative_or_none_at_all_is_an_error(seconds: float) -> None:
-    with pytest.raises(ValueError, match="wait is a number of seconds"):
+    with pytest.raises(ValueError, match="wait takes a number of seconds"):
         debounce(timed(), wait=seconds)
-    with pytest.raises(ValueError, match="max_wait is a number of seconds"):
+    with pytest.raises(ValueError, match="max_wait takes a number of seconds"):
         debounce(timed(), wait=1, max_wait=seconds)
-    with pytest.raises(ValueError, match="interval is a number of seconds"):
+    with pytest.raises(ValueError, match="interval takes a number of seconds"):
         throttle(timed(), interval=seconds)
 
 
@@ -1125,3 +1126,32 @@ async def test_twenty_thousand_large_values_in_one_turn_leave_one() -> None:
     assert len(values._flow.held) == 0
     assert sys.getrefcount(values) <= 3
     await values.aclose()
+
+
+@pytest.mark.parametrize("wrong", [None, "1", True, Decimal(1)], ids=repr)
+def test_a_time_that_is_no_number_is_an_error(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="debounce: wait takes a number of seconds"):
+        debounce(timed(), wait=wrong)
+    with pytest.raises(TypeError, match="throttle: interval takes a number of seconds"):
+        throttle(timed(), interval=wrong)
+    if wrong is not None:
+        with pytest.raises(TypeError, match="debounce: max_wait takes a number of seconds"):
+            debounce(timed(), wait=1, max_wait=wrong)
+
+
+def test_a_key_that_is_no_function_is_an_error() -> None:
+    with pytest.raises(TypeError, match="key is a function of a value, not 5"):
+        conflate(timed(), key=5)  # type: ignore[arg-type]
+
+
+async def test_a_source_that_ends_with_what_would_end_its_consumer_arrives_wrapped() -> None:
+    class Source:
+        def __aiter__(self) -> Source:
+            return self
+
+        async def __anext__(self) -> str:
+            raise GeneratorExit
+
+    with pytest.raises(RunCancelledError, match=r"ended with GeneratorExit\(\)") as caught:
+        await anext(conflate(Source()))
+    assert isinstance(caught.value.__cause__, GeneratorExit)

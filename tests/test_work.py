@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
+from decimal import Decimal
 
 import pytest
 
 from loader._coalescer import Coalescer
-from loader._work import Bell, Work, check_seconds, name_of, waiting_for
+from loader._work import Bell, Work, checked_seconds, name_of, waiting_for
 from tests.jobs import Job, turns
 
 
@@ -71,6 +73,10 @@ def test_a_function_is_called_by_its_name_and_a_partial_with_its_arguments() -> 
 
 
 def test_durations_are_checked_by_name() -> None:
-    check_seconds("X", a=0, b=None, c=1.5)
-    with pytest.raises(ValueError, match="X: b is a time in seconds, 0 or more, not -1"):
-        check_seconds("X", a=0, b=-1)
+    assert [checked_seconds("X", "a", value) for value in (0, 1.5)] == [0.0, 1.5]
+    for wrong in (None, "1", True, Decimal("0.05")):
+        with pytest.raises(TypeError, match="X: b takes a number of seconds"):
+            checked_seconds("X", "b", wrong)
+    for senseless in (-1, math.nan, math.inf, 10**400):
+        with pytest.raises(ValueError, match="X: b takes a number of seconds"):
+            checked_seconds("X", "b", senseless)

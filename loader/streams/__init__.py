@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, TypeVar, final
 from weakref import finalize
 
 from loader._loops import home_loop
+from loader._work import checked_seconds
 from loader.errors import LoaderClosedError, LoaderLoopError, SelfWaitError
 from loader.streams._flow import Consumer, Flow, State, abandon
 
@@ -176,8 +177,8 @@ class debounce(_Operator[T]):  # noqa: N801  # used like a function, as contextl
             there was no quiet. None means no limit.
 
     Raises:
-        TypeError: If the source is no async iterable.
-        ValueError: If a time is negative, or `max_wait` is less than `wait`.
+        TypeError: If the source is no async iterable, or a time no number.
+        ValueError: If a time is negative or NaN, or `max_wait` is less than `wait`.
 
     Example:
         A search runs when the user pauses::
@@ -192,12 +193,11 @@ class debounce(_Operator[T]):  # noqa: N801  # used like a function, as contextl
 
     def __init__(self, source: AsyncIterable[T], *, wait: float, max_wait: float | None = None) -> None:
         name = f"debounce(wait={wait!r}, max_wait={max_wait!r})"
-        _check_seconds(name, "wait", wait)
-        if max_wait is not None:
-            _check_seconds(name, "max_wait", max_wait)
-            if max_wait < wait:
-                raise ValueError(f"{name}: max_wait is less than wait, which would then never count.")
-        super().__init__(Flow(name, source, _same, _AfterQuiet(wait, inf if max_wait is None else max_wait)))
+        quiet = _seconds("debounce", "wait", wait)
+        limit = inf if max_wait is None else _seconds("debounce", "max_wait", max_wait)
+        if limit < quiet:
+            raise ValueError(f"{name}: max_wait is less than wait, which would then never count.")
+        super().__init__(Flow(name, source, _same, _AfterQuiet(quiet, limit)))
 
 
 @final
@@ -213,8 +213,8 @@ class throttle(_Operator[T]):  # noqa: N801  # used like a function, as contextl
         interval: Seconds between two values, at least.
 
     Raises:
-        TypeError: If the source is no async iterable.
-        ValueError: If the interval is negative.
+        TypeError: If the source is no async iterable, or the interval no number.
+        ValueError: If the interval is negative or NaN.
 
     Example:
         A position on a map moves twice a second, whatever the sensor sends::
@@ -228,8 +228,7 @@ class throttle(_Operator[T]):  # noqa: N801  # used like a function, as contextl
 
     def __init__(self, source: AsyncIterable[T], *, interval: float) -> None:
         name = f"throttle(interval={interval!r})"
-        _check_seconds(name, "interval", interval)
-        super().__init__(Flow(name, source, _same, _Paced(interval)))
+        super().__init__(Flow(name, source, _same, _Paced(_seconds("throttle", "interval", interval))))
 
 
 @final
@@ -246,7 +245,7 @@ class conflate(_Operator[T]):  # noqa: N801  # used like a function, as contextl
             different keys.
 
     Raises:
-        TypeError: If the source is no async iterable.
+        TypeError: If the source is no async iterable, or `key` no function.
 
     Example:
         A departures board on a slow line skips the states of a flight that are no longer true::
@@ -259,6 +258,8 @@ class conflate(_Operator[T]):  # noqa: N801  # used like a function, as contextl
     __slots__ = ()
 
     def __init__(self, source: AsyncIterable[T], *, key: Callable[[T], Hashable] | None = None) -> None:
+        if key is not None and not callable(key):
+            raise TypeError(f"conflate(): key is a function of a value, not {key!r}")
         super().__init__(Flow("conflate()", source, _same if key is None else key, _AtOnce()))
 
 
@@ -316,6 +317,6 @@ def _same(_: object) -> None:
     """The key of a value that replaces any other."""
 
 
-def _check_seconds(name: str, argument: str, value: float) -> None:
-    if not value >= 0:  # nor NaN, which compares to nothing
-        raise ValueError(f"{name}: {argument} is a number of seconds, 0 or more; got {value!r}.")
+def _seconds(name: str, argument: str, value: float) -> float:
+    """A time, which may be endless here: then only the end of the source lets a value through."""
+    return value if value == inf else checked_seconds(name, argument, value)

@@ -86,7 +86,7 @@ class Flow(Generic[T]):
         self.held: OrderedDict[Hashable, T] = OrderedDict()
         self.waiter: Future[T | Outcome] | None = None  # of the one call of `next`
         self.timer: TimerHandle | None = None  # armed only while the consumer waits
-        self.error: BaseException | None = None  # of the source, until somebody gets it
+        self.error: Exception | None = None  # of the source, until somebody gets it
         self.leavers: list[Future[None]] = []  # who waits for the source to be closed
         self.received: int = 0
         self.emitted: int = 0
@@ -144,7 +144,7 @@ class Flow(Generic[T]):
         """The pump's task is done: tell whoever waits for a value, or for the end."""
         self.state = State.IDLE if self.state is State.STARTING else State.ENDED
         if not pump.cancelled():
-            self.error = pump.exception()
+            self.error = self.presentable(pump.exception())
         elif not self.has_left():
             self.error = RunCancelledError(
                 f"The source of {self.name} was cancelled, though its consumer was not: by itself, "
@@ -157,6 +157,14 @@ class Flow(Generic[T]):
         if self.has_left() and not waiting:
             self.report()
         self.settle(get_running_loop().time())
+
+    def presentable(self, error: BaseException | None) -> Exception | None:
+        """The exception for the consumer, which a GeneratorExit or a SystemExit of the source's would end as well."""
+        if error is None or isinstance(error, Exception):
+            return error
+        failure = RunCancelledError(f"The source of {self.name} ended with {error!r}, its consumer did not.")
+        failure.__cause__ = error
+        return failure
 
     # The consumer
 
