@@ -5,7 +5,6 @@ from __future__ import annotations
 from asyncio import all_tasks, gather
 from collections import OrderedDict
 from collections.abc import Sequence
-from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -18,6 +17,7 @@ from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop, start_task
 from loader._results import BatchFunction, _short
 from loader._waiters import answer, failure
+from loader._work import capture_context, inside, waiting_for
 from loader.errors import (
     BatchCancelledError,
     BatchResultError,
@@ -29,11 +29,12 @@ from loader.errors import (
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Handle, Task
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable, Collection, Iterable
     from types import TracebackType
     from typing import Self
 
     from loader._watching import AskedItem, BatchWatch
+    from loader._work import Awaited
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -85,12 +86,13 @@ class _Batch(Generic[T, R]):
     task: Task[list[R | BaseException]] | None = None
     deadline: Handle | None = None
     watch: BatchWatch | None = None  # its record, if somebody observes
-    # The batchers that the handler waits for right now, once per wait: written by `_WaitInside` only.
-    awaits: list[Batcher[Any, Any]] = field(default_factory=list)
+    # What the handler waits for right now, once per wait: written by `waiting_for` only.
+    waits_for: list[Awaited] = field(default_factory=list)
 
-
-_batch_here: ContextVar[_Batch[Any, Any] | None] = ContextVar("_batch_here", default=None)
-"""The batch whose handler the running code belongs to, or was started by."""
+    @property
+    def done(self) -> bool:
+        """Whether the handler has ended."""
+        return self.task is not None and self.task.done()
 
 
 @final
@@ -115,11 +117,11 @@ class Batcher(Generic[T, R]):
     loop, as from any task.
 
     A handler may submit to its own batcher. It may wait for the result as long as a slot is left for that
-    item; where every slot is taken by handlers that wait in this way, also through other batchers, the wait
-    raises `SelfWaitError` instead of never ending. Code that the handler started counts as the handler
-    while that runs. A future of `submit_nowait` can be awaited unseen, so a handler must not await one of
-    its own batcher. Unseen is also a circle that leads through something else that waits, such as a
-    `Coalescer`, a `Snapshot` or a `DataLoader`: nothing but a `timeout` ends that.
+    item; where every slot is taken by handlers that wait in this way, also through other batchers, triggers and
+    flights, the wait raises `SelfWaitError` instead of never ending. Code that the handler started counts as
+    the handler while that runs. A future of `submit_nowait` can be awaited unseen, so a handler must not await one of
+    its own batcher. Unseen is also a circle that leads through a `DataLoader`: nothing but a
+    `timeout` ends that.
 
     Args:
         handler: An `async def` function of a list of items, or anything that can be called like one. A plain
@@ -189,7 +191,7 @@ class Batcher(Generic[T, R]):
         self._may_wait = overflow == "wait"
         self._max_concurrent_batches = max_concurrent_batches
         self._timeout = None if timeout is None else seconds("timeout", timeout)
-        self._context = copy_context()
+        self._context = capture_context()
         self._closed = False
         self._loop: AbstractEventLoop | None = None
         # What is not sent yet, in order of arrival. The first `max_pending` are pending; whoever stands
@@ -234,8 +236,8 @@ class Batcher(Generic[T, R]):
         Cancellation:
             Before the batch left, the item is dropped; afterwards its result is. No other caller notices.
         """
-        if (batch := _batch_here.get()) is not None:
-            with _WaitInside(batch, self):
+        if inside.get() is not None:
+            with waiting_for(self):
                 return await self._add(item, may_wait=self._may_wait)
         return await self._add(item, may_wait=self._may_wait)
 
@@ -278,12 +280,8 @@ class Batcher(Generic[T, R]):
         Cancellation:
             Items whose batch has not left are dropped.
         """
-        batch = _batch_here.get()
-        if batch is None:
+        with waiting_for(self):
             outcomes = await self._add_many(list(items))
-        else:
-            with _WaitInside(batch, self):
-                outcomes = await self._add_many(list(items))
         if not return_exceptions:
             for outcome in outcomes:
                 if isinstance(outcome, BaseException):
@@ -490,7 +488,7 @@ class Batcher(Generic[T, R]):
 
     async def _run(self, batch: _Batch[T, R], items: list[T]) -> list[R | BaseException]:
         expected = len(items)  # counted before the handler can change the list
-        _batch_here.set(batch)
+        inside.set(batch)
         results = await self._call(items)
         if not isinstance(results, Sequence) or isinstance(results, str | bytes | bytearray | memoryview):
             raise BatchResultError(
@@ -606,38 +604,11 @@ class Batcher(Generic[T, R]):
                     drained.set_result(None)
 
     def _refuse_inside(self, what: str) -> None:
-        batch = _batch_here.get()
-        if batch is not None and batch in self._running:
+        if inside.get() in self._running:
             raise SelfWaitError(f"the handler of {self!r} called {what}, which waits for the handler to end.")
 
-    def _is_jammed(self, *seen: Batcher[Any, Any]) -> bool:
-        """Whether every slot is held by a handler that waits for this batcher, be it through others."""
-        return len(self._running) >= self._max_concurrent_batches and all(
-            any(other in seen or other._is_jammed(self, *seen) for other in batch.awaits) for batch in self._running
-        )
-
-
-@final
-class _WaitInside:
-    """Around a handler's wait for a batcher: refuses to enter where nobody would ever get out."""
-
-    __slots__ = ("_batch", "_batcher")
-
-    def __init__(self, batch: _Batch[Any, Any], batcher: Batcher[Any, Any]) -> None:
-        self._batch = batch
-        self._batcher = batcher
-
-    def __enter__(self) -> None:
-        self._batch.awaits.append(self._batcher)
-        if self._batcher._is_jammed(self._batcher):
-            self._batch.awaits.remove(self._batcher)
-            raise SelfWaitError(
-                f"a handler waits for {self._batcher!r}, whose slots are all held by handlers that wait for their "
-                "own end. Use submit_nowait() without awaiting it, or raise max_concurrent_batches."
-            )
-
-    def __exit__(self, *_: object) -> None:
-        self._batch.awaits.remove(self._batcher)
+    def _holders(self) -> Collection[_Batch[T, R]]:
+        return self._running if len(self._running) >= self._max_concurrent_batches else ()
 
 
 def _name_of(handler: object) -> str:

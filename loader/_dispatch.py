@@ -139,4 +139,7 @@ def seconds(name: str, value: object) -> float:
         raise TypeError(f"{name} takes a number of seconds, not {value!r}")
     if not 0 <= value < float("inf"):
         raise ValueError(f"{name} takes a number of seconds that is finite and not negative, not {value!r}")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} takes a number of seconds that a float can hold") from None

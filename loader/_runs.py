@@ -257,8 +257,8 @@ class Trigger(Closing, Generic[T]):
 
         A run that is already in flight may have read what the caller has just changed: it does not count.
 
-        A circle of waits that leads through a `Batcher` or a `DataLoader` is not seen, and never ends by itself: set
-        their `timeout` if what they call may wait for this.
+        A circle of waits that leads through a `DataLoader` is not seen, and never ends by itself: set
+        its `timeout` if what it calls may wait for this.
 
         Returns:
             What the function returned.
@@ -518,6 +518,9 @@ class Trigger(Closing, Generic[T]):
                 raise TypeError("on_error returned a coroutine, which nobody awaits: it must be a plain function")
         except Exception as second:  # noqa: BLE001  # whatever a callback raises must not stop the next run
             fallback_report(loop, f"{self!r}: on_error raised for {error!r}", second)
+
+    def _holders(self) -> tuple[Run[T], ...]:
+        return () if self._current is None else (self._current,)
 
     def _is_idle(self) -> bool:
         return self._pending is None and self._current is None

@@ -25,8 +25,8 @@ class SingleFlight:
     The function runs in a task of its own, in a copy of the context in which the `SingleFlight` was made. It goes on
     as long as anybody waits for it; when the last caller is cancelled, so is the function.
 
-    Calls that wait for each other in a circle get a SelfWaitError, also through a `Coalescer` or the like. A circle
-    that leads through a `Batcher` or a `DataLoader` is not seen: nothing but their `timeout` ends that.
+    Calls that wait for each other in a circle get a SelfWaitError, also through a `Coalescer`, a `Batcher` or
+    the like. A circle that leads through a `DataLoader` is not seen: nothing but its `timeout` ends that.
 
     Example:
         >>> import asyncio
@@ -119,9 +119,8 @@ class _Flight:
         self._fn = fn
         self._loop = loop
 
-    @property
-    def _current(self) -> Work[Any]:
-        return self.work
+    def _holders(self) -> tuple[Work[Any]]:
+        return (self.work,)
 
     @property
     def landed(self) -> bool:

@@ -1,7 +1,8 @@
 """One piece of work in a task of its own: who waits for it, what came of it, and waits that could never end.
 
-Runs of the triggers and flights of `SingleFlight` are both a `Work`. Whoever waits for one owns its own wait and
-nothing else; whoever waits from inside one is looked at first, because a circle of waits would never be broken.
+Runs of the triggers and flights of `SingleFlight` are both a `Work`; a batch of a `Batcher` is waited for like one.
+Whoever waits for one owns its own wait and nothing else; whoever waits from inside one is looked at first, because a
+circle of waits would never be broken.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import reprlib
 from asyncio import all_tasks
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loader._dispatch import seconds
@@ -20,7 +22,7 @@ from loader.errors import RunCancelledError, SelfWaitError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextvars import Context
 
 T = TypeVar("T")
@@ -28,17 +30,31 @@ T = TypeVar("T")
 _alive: set[Task[Any]] = set()
 """The tasks of all work under way: the loop itself refers to its tasks only weakly."""
 
-_inside: ContextVar[Work[Any] | None] = ContextVar("loader_inside_work", default=None)
+inside: ContextVar[Waiting | None] = ContextVar("loader_inside_work", default=None)
 """The work whose function is running here, or which started the task that is running here."""
 
 
-class Owner(Protocol):
-    """What work belongs to: a debouncer, a coalescer, a flight."""
+class Waiting(Protocol):
+    """Work under way, as far as others wait for it: a run, a flight, a batch of a `Batcher`."""
+
+    waits_for: list[Awaited]
 
     @property
-    def _current(self) -> Work[Any] | None:
-        """Its work under way."""
+    def done(self) -> bool:
+        """Whether it is over."""
         ...
+
+
+class Awaited(Protocol):
+    """What can be waited for: a debouncer, a coalescer, a flight, a `Batcher`."""
+
+    def _holders(self) -> Iterable[Waiting]:
+        """All the work of which one has to end before any other may start; none while a slot is free."""
+        ...
+
+
+class Owner(Awaited, Protocol):
+    """What `Work` belongs to."""
 
     def _left_alone(self, work: Work[Any]) -> None:
         """The last caller of the work was cancelled."""
@@ -100,7 +116,7 @@ class Work(Generic[T]):
 
     def __init__(self, owner: Owner, loop: AbstractEventLoop) -> None:
         self.owner = owner
-        self.waits_for: list[Owner] = []
+        self.waits_for: list[Awaited] = []
         self.callers = 0
         self.failure: Exception | None = None
         self.unheard: Exception | None = None
@@ -126,7 +142,7 @@ class Work(Generic[T]):
         self.task.add_done_callback(self._finish, context=context)
 
     async def _call(self, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
-        _inside.set(self)
+        inside.set(self)
         return await invoke(self.owner, fn, *args)
 
     def _finish(self, task: Task[T]) -> None:
@@ -196,42 +212,55 @@ class Work(Generic[T]):
 
 
 @contextmanager
-def waiting_for(*owners: Owner) -> Iterator[None]:
+def waiting_for(*owners: Awaited) -> Iterator[None]:
     """Around any wait for the work of `owners`: refuses to wait for what waits for us.
 
     Raises:
-        SelfWaitError: If the code is inside the work of one of the owners, or inside work that one of them, or
-            what it waits for, is waiting for.
+        SelfWaitError: If all that could make room for the work of one of the owners waits, directly or through
+            others, for that owner itself.
     """
-    work = _inside.get()
+    work = inside.get()
     if work is None or work.done:  # a task that outlived the work that started it is as free as any other
         yield
         return
-    seen: set[int] = set()
-    ahead = list(owners)
-    while ahead:
-        owner = ahead.pop()
-        if owner is work.owner:
-            raise SelfWaitError(
-                f"a run of {owner!r} waits for {owner!r} itself, directly or through what it calls: that would "
-                "never end. To run again afterwards, call trigger() without waiting."
-            )
-        if id(owner) not in seen:
-            seen.add(id(owner))
-            if owner._current is not None:
-                ahead += owner._current.waits_for
     work.waits_for += owners
     try:
+        for owner in owners:
+            if _is_stuck(owner):
+                raise SelfWaitError(
+                    f"a run of {owner!r} waits for {owner!r} itself, directly or through what it calls: that would "
+                    "never end. To run again afterwards, call trigger() or submit_nowait() without waiting; a Batcher "
+                    "may be given more max_concurrent_batches."
+                )
         yield
     finally:
         for owner in owners:
             work.waits_for.remove(owner)
 
 
+def _is_stuck(owner: Awaited) -> bool:
+    """Whether every holder of `owner` waits for something that is stuck in the same way."""
+    reached = {owner: [holder.waits_for for holder in owner._holders()]}
+    for waits in (ahead := list(reached.values())):  # it grows
+        for other in chain.from_iterable(waits):
+            if other not in reached:
+                reached[other] = [holder.waits_for for holder in other._holders()]
+                ahead.append(reached[other])
+    # All that was reached is taken to be stuck, until nothing more proves to be free.
+    found = True
+    while found:
+        found = False
+        for other, waits in reversed(list(reached.items())):
+            if not waits or not all(any(one in reached for one in wait) for wait in waits):
+                del reached[other]
+                found = True
+    return owner in reached
+
+
 def capture_context() -> Context:
     """A copy of the current context for work that starts later, which is then not inside of what runs now."""
     context = copy_context()
-    context.run(_inside.set, None)
+    context.run(inside.set, None)
     return context
 
 
@@ -258,10 +287,7 @@ def checked_seconds(who: str, name: str, value: object) -> float:
         TypeError: If it is no number.
         ValueError: If it is negative, not finite or too large.
     """
-    try:
-        return seconds(f"{who}: {name}", value)
-    except OverflowError:
-        raise ValueError(f"{who}: {name} takes a number of seconds that a float can hold") from None
+    return seconds(f"{who}: {name}", value)
 
 
 def is_ending(loop: AbstractEventLoop) -> bool:

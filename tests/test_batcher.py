@@ -17,6 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loader._batcher import Batcher, BatcherStatistics
+from loader._coalescer import Coalescer
+from loader._debouncer import Debouncer
+from loader._single_flight import SingleFlight
+from loader._snapshot import Snapshot
 from loader.errors import (
     BatchCancelledError,
     BatchFailedError,
@@ -1080,6 +1084,41 @@ async def test_a_handler_may_wait_for_another_batcher() -> None:
         return await inner.submit_many(items)
 
     assert await Batcher(handler).submit(1) == 10
+
+
+@pytest.mark.parametrize("make", [Coalescer, Snapshot, functools.partial(Debouncer, wait=0.1)])
+async def test_a_circle_of_waits_through_a_trigger_is_an_error(make: Any) -> None:
+    async def handler(items: list[int]) -> list[int]:
+        return [await ask() for _ in items]
+
+    batcher = Batcher(handler)
+    trigger = make(lambda: batcher.submit(1))
+    ask = trigger.get if make is Snapshot else trigger.request
+    with pytest.raises(SelfWaitError):
+        await batcher.submit(1)
+    with pytest.raises(SelfWaitError):
+        await ask()
+    await trigger.aclose()
+
+
+async def test_a_circle_of_waits_through_a_single_flight_is_an_error() -> None:
+    async def handler(items: list[int]) -> list[int]:
+        return [await flights.do("key", batcher.submit, 1) for _ in items]
+
+    flights, batcher = SingleFlight(), Batcher(handler)
+    with pytest.raises(SelfWaitError):
+        await flights.do("key", batcher.submit, 1)
+    with pytest.raises(SelfWaitError):
+        await batcher.submit(1)
+
+
+async def test_a_circle_through_a_trigger_is_none_while_a_slot_is_left() -> None:
+    async def handler(items: list[int]) -> list[int]:
+        return [await trigger.request() if item else 7 for item in items]
+
+    batcher = Batcher(handler, max_concurrent_batches=2)
+    async with Coalescer(lambda: batcher.submit(0)) as trigger:
+        assert await batcher.submit(1) == 7
 
 
 async def test_two_batchers_that_wait_for_each_other_get_an_error() -> None:

@@ -155,3 +155,8 @@ def test_a_time_span_is_finite_and_not_negative(value: float) -> None:
 def test_what_is_right_passes() -> None:
     assert seconds("window", 2) == 2.0
     whole_number("max_batch_size", 3, least=3)
+
+
+async def test_a_time_that_no_float_can_hold_is_refused() -> None:
+    with pytest.raises(ValueError, match="float"):
+        DataLoader(Backend(), window=10**400)
