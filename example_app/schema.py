@@ -21,10 +21,13 @@ from example_app import models
 from example_app.board import BoardSubscription
 from example_app.delays import DelayMutation
 from example_app.graph import Airline, Airport, Flight, Info, Plane
-from example_app.loaders import AppLoaders, First, checked, flight_by_id
+from example_app.limits import limits
+from example_app.loaders import DEFAULT_FIRST, AppLoaders, First, checked, flight_by_id
+from example_app.log import OperationLog
 from example_app.search import SearchMutation, SearchSubscription
+from example_app.settings import Settings
 from example_app.statistics import StatisticsQuery, StatisticsSubscription
-from loader.strawberry import install
+from loader.strawberry import LoaderExtension, install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +43,7 @@ class Query(StatisticsQuery):
         destination: Annotated[str | None, strawberry.argument(description="An airport's code.")] = None,
         carrier: Annotated[str | None, strawberry.argument(description="An airline's code.")] = None,
         day: Annotated[int | None, strawberry.argument(description="Of January 2013, 1 to 31.")] = None,
-        first: First = 20,
+        first: First = DEFAULT_FIRST,
         after: Annotated[
             strawberry.ID | None, strawberry.argument(description="A flight's id: the list begins after it.")
         ] = None,
@@ -123,5 +126,12 @@ class Schema(strawberry.Schema):
             return ExecutionResult(data=None, errors=[GraphQLError(reason)])
 
 
-schema = Schema(Query, Mutation, Subscription, extensions=[Unicode])
-install(schema, loaders=AppLoaders)
+def make_schema(settings: Settings) -> Schema:
+    """The schema, which holds operations to the settings and logs them."""
+    extensions = [OperationLog, LoaderExtension, Unicode, *limits(settings)]
+    schema = Schema(Query, Mutation, Subscription, extensions=extensions)
+    install(schema, loaders=AppLoaders)
+    return schema
+
+
+schema = make_schema(Settings())

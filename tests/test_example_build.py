@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import URL, create_engine, select
 from sqlalchemy.orm import Session
 
-from example_app import build, models, rows
+from example_app import build, models, rows, sqlite
 from tests.test_example_data import ROOT, built, by, table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cached(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the database is by default."""
     monkeypatch.delenv(build.VARIABLE, raising=False)
-    monkeypatch.setattr(build, "user_cache_path", lambda *_: tmp_path / "cache" / "demo")
+    monkeypatch.setattr(sqlite, "user_cache_path", lambda *_: tmp_path / "cache" / "demo")
     return tmp_path / "cache" / "demo" / "flights.sqlite3"
 
 
@@ -334,7 +334,10 @@ def test_a_build_that_fails_leaves_nothing(
         "sqlite+aiosqlite://:5432/flights.db",
         "sqlite+aiosqlite:///flights%00.db",
         "sqlite+aiosqlite:///flights\udcff.db",
-        "postgresql+asyncpg://localhost/flights",
+        "postgresql://localhost/flights",
+        "postgresql+psycopg://localhost/flights",
+        "postgresql+asyncpg://localhost",
+        "postgresql+asyncpg://localhost/flights?ssl=require",
         "http://[::1:99999/",
         "://",
     ],
@@ -343,7 +346,7 @@ def test_a_bad_url_is_answered_with_a_good_one(url: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(build.VARIABLE, url)
     with pytest.raises(build.UnusableDatabaseError, match=r"sqlite\+aiosqlite:///PATH") as raised:
         build.database_url()
-    assert repr(url) in str(raised.value)
+    assert repr(url.replace("password", "***")) in str(raised.value)
 
 
 def test_an_empty_variable_is_as_good_as_none(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
