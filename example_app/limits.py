@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
     from example_app.settings import Settings
 
+MAX_DIGITS = 100
+
 
 def limits(settings: Settings) -> list[Callable[[], SchemaExtension]]:
     """The extensions that hold operations to the settings."""
@@ -93,6 +95,10 @@ class MaxValues(SchemaExtension):
                         "lower `first` or select fewer fields"
                     )
 
+            def enter_int_value(self, node: IntValueNode, *_: Any) -> None:
+                if len(node.value) > MAX_DIGITS:  # Python reads no more than some thousands
+                    raise GraphQLError("a number in the operation has too many digits", node)
+
         execution.validation_rules += (Rule,)
         yield
 
@@ -114,6 +120,8 @@ class _Values:
         )
 
     def of(self, selections: SelectionSetNode, parent: GraphQLNamedType | None) -> int:
+        if not selections.selections:  # which the parser allows, and Strawberry's limiters do not expect
+            raise GraphQLError("a selection of fields is empty", selections)
         total = 0
         for node in selections.selections:
             if isinstance(node, FieldNode):

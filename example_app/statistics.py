@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import strawberry
-from sqlalchemy import Float, func, select
+from sqlalchemy import Float, cast, func, select
 
 from example_app import models
 from example_app.graph import Airport, Info, field
@@ -81,6 +81,7 @@ class Statistics:
     async def _load(self) -> Sequence[Route]:
         flight = models.Flight
         count, left = func.count(), func.count(flight.recorded_departure_delay)
+        total = func.sum(flight.recorded_departure_delay + flight.delayed_by)  # null if none left
         query = (
             select(
                 flight.origin_code,
@@ -88,7 +89,7 @@ class Statistics:
                 count.label("flights"),
                 (count - left).label("cancelled"),
                 func.count().filter(flight.delayed_by > 0).label("delayed"),
-                func.avg(flight.recorded_departure_delay + flight.delayed_by, type_=Float).label("average_delay"),
+                (cast(total, Float) / left).label("average_delay"),
             )
             .group_by(flight.origin_code, flight.destination_code)
             .order_by(count.desc(), flight.origin_code, flight.destination_code)

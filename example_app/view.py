@@ -60,8 +60,13 @@ def _is_well_formed(message: dict[str, Any]) -> bool:
         isinstance(payload, dict)
         and isinstance(payload.get("query"), str)
         and isinstance(payload.get("variables"), dict | None)
-        and isinstance(payload.get("operationName"), str | None)
+        and _is_name(payload.get("operationName"))
     )
+
+
+def _is_name(value: object) -> bool:
+    """Whether it may be an operation's name: an answer repeats it, so it must be possible to send."""
+    return value is None or (isinstance(value, str) and value.isascii())
 
 
 class View(GraphQL[None]):
@@ -112,9 +117,9 @@ class View(GraphQL[None]):
         """Parse what is an object, or several of them, wherever a request has JSON."""
         value = super().parse_json(data)
         if isinstance(value, dict):
-            if isinstance(value.get("operationName"), str | None):
+            if _is_name(value.get("operationName")):
                 return value
-            raise HTTPException(400, "The GraphQL operation's `operationName` must be a string or null, if provided.")
+            raise HTTPException(400, "The GraphQL operation's `operationName` must be a name or null, if provided.")
         if isinstance(value, list | None):
             return value or {}
         raise HTTPException(400, "The request must be a JSON object.")
