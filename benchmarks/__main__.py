@@ -9,6 +9,7 @@ PARTS = {
     "reference": "the reference burst and trickle: calls, keys, latency",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
+    "load": "the demo under load for two minutes, beside Strawberry's DataLoader",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 

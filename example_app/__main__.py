@@ -33,32 +33,41 @@ def main(arguments: Sequence[str] | None = None) -> int:
     query.add_argument("graphql", help="the query; - reads it from standard input")
     options = parser.parse_args(arguments)
     try:
-        from example_app.build import UnusableDatabaseError, database_url
-        from example_app.settings import Settings, SettingsError
-
-        try:
-            settings = Settings.from_environment()
-            url = database_url(settings)
-            if options.command == "query":
-                text = sys.stdin.read() if options.graphql == "-" else options.graphql
-                return asyncio.run(_answer(url, settings, text))
-
-            from example_app.server import CannotListenError, serve
-
-            try:
-                return serve(url, settings, options.host, options.port, options.workers)
-            except CannotListenError as error:
-                return _fail(str(error))
-        except (SettingsError, UnusableDatabaseError) as error:
-            return _fail(str(error))
-        except UnicodeDecodeError as error:
-            return _fail(f"standard input is not text in {error.encoding}, as a query is: {error.reason}")
+        return _run(options)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in {"example_app", "loader"}:
             raise
         return _fail(f"the module {error.name} is missing: install the demo with pip install -e '.[demo]'")
     except KeyboardInterrupt:
         return 130
+
+
+def _run(options: argparse.Namespace) -> int:
+    from example_app.build import database_url
+    from example_app.settings import Settings, StartError
+
+    try:
+        settings = Settings.from_environment()
+        url = database_url(settings)
+        if options.command == "query":
+            text = _from_standard_input() if options.graphql == "-" else options.graphql
+            return asyncio.run(_answer(url, settings, text))
+
+        from example_app.server import serve
+
+        return serve(url, settings, options.host, options.port, options.workers)
+    except StartError as error:
+        return _fail(str(error))
+
+
+def _from_standard_input() -> str:
+    from example_app.settings import StartError
+
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        reason = f"standard input is not text in {error.encoding}, as a query is: {error.reason}"
+        raise StartError(reason) from error
 
 
 def _port(text: str) -> int:

@@ -17,13 +17,13 @@ from starlette.routing import Route, WebSocketRoute
 from uvicorn.config import STARTUP_FAILURE
 
 from example_app import log
-from example_app.build import UnusableDatabaseError, database_url
+from example_app.build import database_url
 from example_app.database import Database, engine_for
 from example_app.loaders import AppLoaders
 from example_app.metrics import Metrics
 from example_app.schema import make_schema
 from example_app.service import Service
-from example_app.settings import Settings, SettingsError
+from example_app.settings import Settings, StartError
 from example_app.view import View
 from loader import SingleFlight
 from loader.observe import observing
@@ -46,7 +46,7 @@ def from_environment() -> Starlette:
         # uvicorn calls this on its event loop, and the check of PostgreSQL needs one for itself.
         with ThreadPoolExecutor(1) as elsewhere:
             url = elsewhere.submit(database_url, settings).result()
-    except (SettingsError, UnusableDatabaseError) as error:
+    except StartError as error:
         print(f"example_app: {error}", file=sys.stderr)
         sys.exit(STARTUP_FAILURE)  # with any other, uvicorn would start a worker again and again
     log.set_up(settings.log)

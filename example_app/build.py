@@ -17,7 +17,7 @@ from sqlalchemy import URL, Connection, func, insert, make_url, select, update
 from sqlalchemy.exc import ArgumentError
 
 from example_app import models, rows
-from example_app.settings import Settings, variable
+from example_app.settings import Settings, StartError, variable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +29,8 @@ _MODELS = (models.Airline, models.Airport, models.Plane, models.Weather, models.
 _SOURCES = (Path(__file__), Path(models.__file__), Path(rows.__file__), *sorted(rows.DATA.glob("*.gz")))
 
 
-class UnusableDatabaseError(Exception):
-    """There is no database to work with; the text says in one line why, and what to do."""
+class UnusableDatabaseError(StartError):
+    """There is no database to work with."""
 
 
 def database_url(settings: Settings | None = None) -> URL:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 from graphql import (
@@ -44,19 +45,32 @@ MAX_DIGITS = 100
 def limits(settings: Settings) -> list[Callable[[], SchemaExtension]]:
     """The extensions that hold operations to the settings."""
     return [
-        lambda: MaskErrors(_is_unexpected, "the service failed to answer this: what happened is in its log"),
+        lambda: MaskErrors(is_unexpected, "the service failed to answer this: what happened is in its log"),
         lambda: MaxTokensLimiter(settings.max_tokens),
         lambda: MaxValues(settings.max_values),
         lambda: QueryDepthLimiter(settings.max_depth),
         lambda: MaxAliasesLimiter(settings.max_aliases),
+        Unicode,
         lambda: TimeLimit(settings.max_seconds),
         *([] if settings.introspection else [DisableIntrospection]),
     ]
 
 
-def _is_unexpected(error: GraphQLError) -> bool:
+def is_unexpected(error: GraphQLError) -> bool:
     """Whether it is no error of the client's, and nothing that we wrote for clients to read."""
     return not isinstance(error.original_error, GraphQLError | None)
+
+
+class Unicode(SchemaExtension):
+    """Refuses variables with half a surrogate pair, which JSON can hold and a database cannot. The query has none."""
+
+    def on_execute(self) -> Iterator[None]:
+        """Look at the variables."""
+        try:
+            json.dumps(self.execution_context.variables, ensure_ascii=False, default=str).encode()
+        except UnicodeEncodeError:
+            raise GraphQLError("variables must be Unicode text: there is half a surrogate pair in them") from None
+        yield
 
 
 class TimeLimit(SchemaExtension):

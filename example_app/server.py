@@ -17,6 +17,7 @@ from uvicorn.supervisors import Multiprocess
 from example_app import log
 from example_app.app import create_app
 from example_app.build import VARIABLE, attached
+from example_app.settings import StartError
 
 if TYPE_CHECKING:
     from typing import Any, NoReturn
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 TRY = "{ flights(first: 5) { number airline { name } plane { model } origin { name } weather { temperature } } }"
 
 
-class CannotListenError(Exception):
-    """There is no such host, or the port is taken; the text says in one line what to do."""
+class CannotListenError(StartError):
+    """There is no such host, or the port is taken."""
 
 
 def serve(url: URL, settings: Settings, host: str, port: int, workers: int) -> int:

@@ -14,8 +14,12 @@ if TYPE_CHECKING:
 PREFIX = "EXAMPLE_"
 
 
-class SettingsError(Exception):
-    """A variable has no sensible value; the text says in one line which, and what it may be."""
+class StartError(Exception):
+    """The start cannot go on; the text says in one line why, and what a person can do about it."""
+
+
+class SettingsError(StartError):
+    """A variable has no sensible value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

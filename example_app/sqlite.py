@@ -165,6 +165,7 @@ def _build(path: Path) -> None:
                 connection.exec_driver_sql("PRAGMA journal_mode = OFF")  # what is unfinished is thrown away whole
                 build.fill(connection)
                 connection.commit()
+                connection.exec_driver_sql("PRAGMA journal_mode = WAL")  # so that no reader waits for a writer
                 connection.exec_driver_sql(f"PRAGMA application_id = {APPLICATION_ID}")
                 connection.exec_driver_sql(f"PRAGMA user_version = {build.stamp(connection)}")
             with unfinished.open("rb+") as file:

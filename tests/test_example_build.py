@@ -274,12 +274,12 @@ def test_a_change_of_the_sources_makes_a_new_database(
 
 def kill_a_writer(path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], check=False).returncode == -signal.SIGKILL
-    assert path.with_name(f"{path.name}-journal").exists()
+    assert path.with_name(f"{path.name}-wal").exists()
 
 
 def test_a_journal_without_its_file_is_not_played_into_the_new_one(cached: Path) -> None:
     build.database_url()
-    journal = cached.with_name(f"{cached.name}-journal")
+    journal = cached.with_name(f"{cached.name}-wal")
     kill_a_writer(cached)
     cached.unlink()
     build.database_url()
@@ -298,6 +298,7 @@ def test_what_a_killed_writer_left_undone_is_undone(cached: Path) -> None:
 def test_a_file_that_is_being_written_to_is_not_taken_for_broken(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build.database_url()
     with closing(sqlite3.connect(chosen, isolation_level=None)) as writer:
+        writer.execute("PRAGMA locking_mode = EXCLUSIVE")  # else they may read
         writer.execute("BEGIN EXCLUSIVE")
         monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, timeout=0))
         with pytest.raises(build.UnusableDatabaseError, match="locked"):
