@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
+PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> bool:
@@ -43,14 +44,15 @@ def check_types() -> bool:
 
 
 def check_suite() -> bool:
-    """The tests, and how much of the library they reach."""
-    coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=99")
-    return run(PYTHON, "-m", "pytest", "-q", *coverage, HYPOTHESIS_EXAMPLES="100")
+    """The tests, which must reach every line and branch of the library."""
+    coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100")
+    return run(PYTHON, *PYTEST, *coverage, HYPOTHESIS_EXAMPLES="100")
 
 
 def check_properties() -> bool:
-    """The loader against its model again, with as many examples as that asks for; tracing would slow it down."""
-    return run(PYTHON, "-m", "pytest", "-q", "tests/test_properties.py")
+    """What tries random or all possible courses again, in full number: tracing would slow it down."""
+    names = ("test_properties", "test_random_schemas", "test_interleaving")
+    return run(PYTHON, *PYTEST, *(f"tests/{name}.py" for name in names))
 
 
 def check_wheel() -> bool:
@@ -67,7 +69,7 @@ def check_wheel() -> bool:
         return (
             run(PYTHON, "-m", "venv", there / "env")
             and run(python, "-m", "pip", "install", "--quiet", f"{wheel}[test]")
-            and run(python, "-m", "pytest", "-q", cwd=there, HYPOTHESIS_EXAMPLES="100")
+            and run(python, *PYTEST, cwd=there, HYPOTHESIS_EXAMPLES="100")
         )
 
 
