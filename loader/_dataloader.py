@@ -284,7 +284,7 @@ class DataLoader(Batching, Generic[K, V]):
             self._activity.keys += 1
             if batch.keys is not None:
                 batch.keys[cache_key] = key
-            if len(futures) == self._max_batch_size:
+            if self._max_batch_size is not None and len(futures) == self._max_batch_size:
                 self._close_batch(batch)
         if batch.attended:
             self._attend(batch, future, 1)
