@@ -6,6 +6,7 @@ import argparse
 import importlib
 
 PARTS = {
+    "keys": "what a key costs, beside the peers: time, memory, growth",
     "reference": "the reference burst and trickle: calls, keys, latency",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",

@@ -264,7 +264,8 @@ class DataLoader(Batching, Generic[K, V]):
             return answered
         batch = self._waiting.get(cache_key)
         if batch is not None:
-            self._note_asking(batch)
+            if current_work.get() is not None:
+                self._note_asking(batch)
             future: Future[V] = Future(loop=self._loop)
             batch.callers.join(cache_key, future)
         elif self._values is not None and (outcome := self._values.get(cache_key, _MISSING)) is not _MISSING:

@@ -145,7 +145,7 @@ class Callers:
         return [
             key
             for key, callers in self.futures.items()
-            if (all(future.done() for future in callers) if isinstance(callers, list) else callers.done())
+            if (all(map(Future.done, callers)) if isinstance(callers, list) else callers.done())
         ]
 
     def answer_key(self, key: Hashable, outcome: object) -> None:
@@ -164,9 +164,10 @@ class Callers:
         groups = self.groups
         if self.shared or groups:
             for key, callers in self.futures.items():
+                outcome = outcomes[key]
                 for future in callers if isinstance(callers, list) else (callers,):
                     if future not in groups:
-                        answer(future, outcomes[key])
+                        answer(future, outcome)
         else:
             # The usual case, one caller for each key, and `answer` written out: its call would double the price.
             futures: dict[Hashable, Any] = self.futures
