@@ -8,6 +8,8 @@ import importlib
 PARTS = {
     "keys": "what a key costs, beside the peers: time, memory, growth",
     "reference": "the reference burst and trickle: calls, keys, latency",
+    "latency": "from the first load to the start of its batch, on an idle and on a busy loop",
+    "batcher": "the Batcher beside a call for each item and a queue by hand",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
