@@ -648,7 +648,7 @@ async def test_a_batcher_tells_of_what_it_drops_refuses_and_fails() -> None:
             batcher.submit_nowait(3)
         waiting.cancel()
         assert isinstance(await outcome(running), ConnectionError)
-    assert seen.log == ["b opened", "b sent 1", "batcher b refused 1", "batcher b dropped 1", "b failed"]
+    assert seen.log == ["b opened", "batcher b refused 1", "b sent 1", "batcher b dropped 1", "b failed"]
     assert seen.batch.error is ConnectionError
     assert seen.batch.asked == {}
 
