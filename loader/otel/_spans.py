@@ -13,7 +13,7 @@ from opentelemetry.trace import INVALID_SPAN, Link, NonRecordingSpan, Status, St
 from loader.observe import BatchRecord, Observer, Outcome, RunRecord
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from opentelemetry.trace import Span, SpanContext, TracerProvider
 
@@ -30,16 +30,16 @@ class _UnderWay:
     """What is known of a batch or a run until it is over.
 
     Attributes:
-        callers: How many calls asked for it.
-        askers: The spans in which that was, by their id.
+        asked: How many keys or items were asked for, repeated ones included.
+        askers: The spans in which it was asked for, each once, and no more of them than are linked to.
         span: Its own, once its function has been called.
     """
 
-    __slots__ = ("askers", "callers", "span")
+    __slots__ = ("asked", "askers", "span")
 
     def __init__(self) -> None:
-        self.callers = 0
-        self.askers: dict[int, Span] = {}
+        self.asked = 0
+        self.askers: dict[Span, None] = {}
         self.span: Span | None = None
 
 
@@ -85,31 +85,34 @@ class Spans(Observer):
 
     def key_asked(self, batch: BatchRecord, place: Place | None, count: int) -> None:  # noqa: ARG002
         """Remember the span that asks, or link to it if the batch is running already."""
-        self._ask(batch)
+        work = self._work(batch)
+        work.asked += count
+        _ask(work)
 
     def batch_sent(self, batch: BatchRecord) -> None:
         """Begin the span."""
+        assert batch.started is not None
+        assert batch.reason is not None
         around = _around(batch)
-        work = self._work(batch)
         attributes: dict[str, Any] = {
             "loader.name": batch.label,
             "loader.kind": batch.kind,
             "loader.batch.size": batch.size,
+            "loader.reason": batch.reason.value,
+            "loader.wait_time": batch.started - batch.opened,
         }
         if batch.capacity is not None:
             attributes["loader.batch.capacity"] = batch.capacity
-        if batch.reason is not None and batch.started is not None:
-            attributes["loader.reason"] = batch.reason.value
-            attributes["loader.wait_time"] = batch.started - batch.opened
-        self._begin(batch, f"batch {batch.label}", around, _parent(work.askers, around), attributes)
+        parent = _parent(self._work(batch).askers, around)
+        self._begin(batch, f"batch {batch.label}", around, parent, attributes)
 
     def batch_finished(self, batch: BatchRecord) -> None:
         """End the span."""
-        self._end(batch, {"loader.batch.missing": batch.missing})
+        self._end(batch, {"loader.batch.asked": self._work(batch).asked, "loader.batch.missing": batch.missing})
 
     def run_asked(self, run: RunRecord) -> None:
         """Remember the span that triggers it."""
-        self._ask(run)
+        _ask(self._work(run))
 
     def run_started(self, run: RunRecord) -> None:
         """Begin the span."""
@@ -147,17 +150,6 @@ class Spans(Observer):
             work = self._under_way[what] = _UnderWay()
         return work
 
-    def _ask(self, what: BatchRecord | RunRecord) -> None:
-        work = self._work(what)
-        work.callers += 1
-        asker = trace.get_current_span()
-        context = asker.get_span_context()
-        if not context.is_valid or context.span_id in work.askers or len(work.askers) >= MOST_LINKS:
-            return
-        work.askers[context.span_id] = asker
-        if work.span is not None:
-            work.span.add_link(context)
-
     def _begin(
         self,
         what: BatchRecord | RunRecord,
@@ -167,7 +159,7 @@ class Spans(Observer):
         attributes: Mapping[str, Any],
     ) -> None:
         work = self._work(what)
-        asked_from = [asker.get_span_context() for asker in work.askers.values()]
+        asked_from = [asker.get_span_context() for asker in work.askers]
         work.span = span = self._tracer.start_span(
             name,
             context=trace.set_span_in_context(INVALID_SPAN if parent is None else NonRecordingSpan(parent)),
@@ -179,11 +171,24 @@ class Spans(Observer):
             contexts.attach(contexts.set_value(_AROUND, (what, around), trace.set_span_in_context(span)))
 
     def _end(self, what: BatchRecord | RunRecord, attributes: Mapping[str, Any]) -> None:
+        assert what.outcome is not None
         work = self._under_way.pop(what, None)
-        if work is None or work.span is None or what.outcome is None:
+        if work is None or work.span is None:
             return
-        work.span.set_attributes({"loader.outcome": what.outcome.value, "loader.callers": work.callers, **attributes})
+        work.span.set_attributes({"loader.outcome": what.outcome.value, **attributes})
         work.span.end()
+
+
+def _ask(work: _UnderWay) -> None:
+    """Note the current span as one that asks; called for every key, so whatever can wait is left for later."""
+    asker = trace.get_current_span()
+    if asker in work.askers or len(work.askers) >= MOST_LINKS:
+        return
+    context = asker.get_span_context()
+    if context.is_valid:
+        work.askers[asker] = None
+        if work.span is not None:
+            work.span.add_link(context)
 
 
 def _around(what: BatchRecord | RunRecord) -> Span:
@@ -201,14 +206,14 @@ def _lasting(span: Span) -> SpanContext | None:
     return context if context.is_valid and lasts else None
 
 
-def _parent(askers: Mapping[int, Span], around: Span) -> SpanContext | None:
+def _parent(askers: Iterable[Span], around: Span) -> SpanContext | None:
     """The operation's span, as far as it can be told; None if what asked belongs to several traces, or to none.
 
     Strawberry's extension for tracing makes the spans of fields current, but never that of their operation. So what
     all the fields that ask are children of is looked for first.
     """
     here = _lasting(around)
-    found = {parent.span_id: parent for parent in (_parent_of(asker, around) for asker in askers.values())}
+    found = {parent.span_id: parent for parent in (_parent_of(asker, around) for asker in askers)}
     if not found:
         return here
     first = next(iter(found.values()))
@@ -220,12 +225,12 @@ def _parent(askers: Mapping[int, Span], around: Span) -> SpanContext | None:
 
 
 def _parent_of(asker: Span, around: Span) -> SpanContext:
-    """What a batch for `asker` is a child of: `around`, and a span without a parent, are an operation's themselves."""
+    """What a batch for `asker` is a child of: `around`, and a span that is the first in its process, stand for one."""
     context = asker.get_span_context()
     if context.span_id == around.get_span_context().span_id:
         return context
     parent: SpanContext | None = getattr(asker, "parent", None)  # only the SDK's spans know it
-    return context if parent is None else parent
+    return context if parent is None or parent.is_remote else parent
 
 
 def _type_of(error: BaseException) -> str:
