@@ -489,6 +489,8 @@ class Batcher(Generic[T, R]):
     async def _run(self, batch: _Batch[T, R], items: list[T]) -> list[R | BaseException]:
         expected = len(items)  # counted before the handler can change the list
         inside.set(batch)
+        if batch.watch is not None:
+            batch.watch.called()
         results = await self._call(items)
         if not isinstance(results, Sequence) or isinstance(results, str | bytes | bytearray | memoryview):
             raise BatchResultError(
