@@ -18,9 +18,9 @@ from benchmarks.table import show
 from loader import DataLoader, Settle
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable, Coroutine
 
-    Fetch = Callable[[list[int]], Awaitable[list[int]]]
+    Fetch = Callable[[list[int]], Coroutine[Any, Any, list[int]]]
 
 REQUESTS, KEYS, REPEATS, ROUNDS = 50, 10, 20, 5
 
