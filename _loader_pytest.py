@@ -41,9 +41,12 @@ def virtual_clock() -> Iterator[asyncio.Runner]:
         yield runner
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """Add the timeline to what the test failed with, before the report is made of that."""
+    """Add the timeline to what the test failed with: after pytest's unittest plugin says that, before the report."""
     recorded = item.stash.get(_recorded, None)
-    if recorded is not None and call.excinfo is not None:
+    if recorded is None:
+        return
+    if call.excinfo is not None:
         recorded.explain(call.excinfo.value)
+    if call.when == "teardown":
+        del item.stash[_recorded]  # the item, and so what was recorded, would stay to the end of the session

@@ -170,6 +170,40 @@ def test_an_assertion_inside_a_recording_shows_it_without_the_fixture(pytester: 
     assert len(heads(result)) == len(hints(result)) == 2
 
 
+def test_a_unittest_that_uses_the_fixture_shows_it_too(pytester: pytest.Pytester) -> None:
+    result = session(
+        pytester,
+        """
+        @pytest.mark.usefixtures("batches")
+        class Test(unittest.TestCase):
+            def test_fails(self):
+                asyncio.run(one_by_one())
+                self.fail()
+        """,
+    )
+    result.assert_outcomes(failed=1)
+    assert len(heads(result)) == len(hints(result)) == 1
+
+
+def test_what_was_recorded_is_forgotten_after_the_test(pytester: pytest.Pytester) -> None:
+    session(
+        pytester,
+        """
+        import gc, weakref
+
+        kept = []
+
+        def test_records(batches):
+            asyncio.run(one_by_one())
+            kept.append(weakref.ref(batches.timeline))
+
+        def test_nothing_is_left():
+            gc.collect()
+            assert [each() for each in kept] == [None]
+        """,
+    ).assert_outcomes(passed=2)
+
+
 def test_a_fixture_of_the_users_own_goes_before(pytester: pytest.Pytester) -> None:
     session(
         pytester,
