@@ -423,6 +423,17 @@ async def test_of_very_many_batches_the_first_are_shown_and_all_hints() -> None:
     assert "users sent 100 batches of one key each" in hint
 
 
+async def test_a_chart_is_whole_that_only_its_hints_make_long() -> None:
+    with record_batches() as batches:
+        one, other = DataLoader(Backend(), name="one"), DataLoader(Backend(), name="other")
+        for loader in [one] * 13 + [other] * 13:
+            await loader.load(object())
+    assert len(batches.timeline.hints()) == 2
+    with pytest.raises(AssertionError) as caught:
+        batches.assert_batches(one=13)
+    assert str(caught.value).endswith(f"\n\n{batches.timeline}")
+
+
 async def test_of_very_many_keys_the_first_are_shown() -> None:
     with record_batches() as batches:
         await DataLoader(Backend(), name="users").load_many(range(1000))

@@ -110,17 +110,15 @@ class Batches(Mapping[str, list[list[Any]]]):
         Raises:
             AssertionError: If it is not so. It tells the numbers, the timeline, and what hints were found in it.
             AmbiguousNameError: If a name is that of loaders of several classes.
-            TypeError: If a number is none.
+            TypeError: If a count is no whole number.
         """
         __tracebackhide__ = True
         expected = {**(counts or {}), **named}
         if wrong := [name for name, count in expected.items() if not isinstance(count, int)]:
             raise TypeError(f"assert_batches() takes numbers of batches; for keys, assert batches[{wrong[0]!r}] == ...")
         found = {name: self._named(name) for name in expected}
-        mentioned = {id(batch) for batches in found.values() for batch in batches}
-        for name, batches in self._by_name().items():
-            if not all(id(batch) in mentioned for batch in batches):
-                found[name] = [batch for batch in batches if id(batch) not in mentioned]
+        mentioned = {batch.name for batches in found.values() for batch in batches}
+        found |= {name: batches for name, batches in self._by_name().items() if batches[0].name not in mentioned}
         differences = [
             f"{name}: {_counted(batches)}, not {expected.get(name, 0)}"
             for name, batches in found.items()
@@ -136,7 +134,7 @@ class Batches(Mapping[str, list[list[Any]]]):
         if not any(isinstance(text, str) and note in text for text in told):
             error.add_note(note)
 
-    def _named(self, name: str) -> Sequence[BatchRecord]:
+    def _named(self, name: str) -> list[BatchRecord]:
         """The batches that a name stands for: a whole name before a part of one."""
         sent = list(self._sent)
         for part in (_whole, _label, _without_class, _short):
@@ -162,14 +160,13 @@ class Batches(Mapping[str, list[list[Any]]]):
     def _shown(self) -> str:
         """The chart, not longer than one wants to read."""
         try:
-            lines = str(self.timeline).splitlines()
             hints = [f"hint: {hint}" for hint in self.timeline.hints()]
+            lines = str(self.timeline).splitlines()[: -len(hints) or None]
         except Exception as error:  # noqa: BLE001  # the `repr` of a key, say: the failure of the test must be told
             return f"the timeline cannot be shown: {error!r}"
         if len(lines) > MOST_LINES:
-            left = len(lines) - MOST_LINES - len(hints)
-            lines[MOST_LINES:] = [f"and {left} more lines: print(batches.timeline)", *hints]
-        return "\n".join(lines)
+            lines[MOST_LINES:] = [f"and {len(lines) - MOST_LINES} more lines: print(batches.timeline)"]
+        return "\n".join([*lines, *hints])
 
 
 @contextmanager
