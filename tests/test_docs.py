@@ -90,3 +90,4 @@ def test_the_examples_of_a_modules_docstrings_hold(name: str) -> None:
 def test_the_readme_gives_the_command_that_ci_runs() -> None:
     commands = re.findall(r"^\$ (.*python -m tests)$", (ROOT / "README.md").read_text(), re.MULTILINE)
     assert len(commands) == 1
+    assert f"$ {commands[0]}\n" in (ROOT / "CONTRIBUTING.md").read_text()
