@@ -62,14 +62,14 @@ def _faults_of_wheel(wheel: Path, root: Path) -> list[str]:
     """The wheel has every file of `loader`, py.typed and what else is not Python included, and nothing beside it."""
     with zipfile.ZipFile(wheel) as archive:
         held = set(archive.namelist())
-        metadata = next(name for name in held if name.endswith(".dist-info/METADATA"))
-        text = archive.read(metadata).decode()
-    info = metadata.removesuffix("METADATA")
+        path = next(name for name in held if name.endswith(".dist-info/METADATA"))
+        text = archive.read(path).decode()
+    info = path.removesuffix("METADATA")
     package = {name for name in held if not name.startswith(info)}
     wanted = {
-        path.relative_to(root).as_posix()
-        for path in (root / "loader").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts
+        file.relative_to(root).as_posix()
+        for file in (root / "loader").rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
     }
     found = [f"the wheel lacks {name}" for name in sorted(wanted - package)]
     found += [f"the wheel has {name}, which is no file of loader" for name in sorted(package - wanted)]
@@ -79,11 +79,12 @@ def _faults_of_wheel(wheel: Path, root: Path) -> list[str]:
     offered = re.findall(r"^Provides-Extra: (.+)$", text, re.MULTILINE)
     if sorted(offered) != sorted(declared["optional-dependencies"]):
         found.append(f"the wheel offers the extras {offered}")
-    found += [f"the metadata lacks {line!r}" for line in _metadata(declared) if line not in text.splitlines()]
+    found += [f"the metadata lacks {line!r}" for line in metadata(declared) if line not in text.splitlines()]
     return found
 
 
-def _metadata(declared: dict[str, Any]) -> list[str]:
+def metadata(declared: dict[str, Any]) -> list[str]:
+    """Lines that the metadata of the wheel has."""
     return [
         f"Name: {declared['name']}",
         f"Version: {declared['version']}",

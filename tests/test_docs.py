@@ -50,7 +50,8 @@ def outside(*command: str, stdin: str | None = None) -> subprocess.CompletedProc
 def test_a_python_example_runs_and_prints_what_its_comments_say(script: str) -> None:
     done = outside(sys.executable, "-W", "error", "-X", "dev", "-", stdin=script)
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    # On a busy machine asyncio's debug mode finds that steps take long.
+    assert re.sub(r"^Executing <.*> took .* seconds\n", "", done.stderr, flags=re.MULTILINE) == ""
     # A line of its own `# prints: ...` says what the example prints, line by line.
     promised = re.findall(r"^# prints: (.*)$", script, re.MULTILINE)
     if promised:

@@ -106,9 +106,5 @@ def test_the_reference_has_every_public_name(name: str) -> None:
 
 def test_examples_in_docstrings_stand_where_the_reference_looks_for_them() -> None:
     package = Path(loader.__file__).parent
-    others = [
-        named(path) for path in package.rglob("*.py") if re.search(r"^ +Example:$", path.read_text(), re.MULTILINE)
-    ]
-    assert others == [], (
-        "the section is called `Examples:`; another one is shown as a remark, with its lines run together"
-    )
+    others = [path.name for path in package.rglob("*.py") if re.search(r"^ +Example:$", path.read_text(), re.MULTILINE)]
+    assert others == [], "call the section `Examples:`; another one is shown as a remark, with its lines run together"
