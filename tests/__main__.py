@@ -62,12 +62,13 @@ def check_properties() -> bool:
 def check_docs() -> bool:
     """The docs become a site: each page has its place, each link leads somewhere, and nothing comes from elsewhere."""
     with tempfile.TemporaryDirectory() as folder:
-        command = (PYTHON, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", folder)
+        command = (PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder)
         if not run(*command, NO_MKDOCS_2_WARNING="1"):  # the advertisement of a successor
             return False
         elsewhere = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="?(?:https?:)?//[^>]*>')
         foreign = {tag for page in Path(folder).rglob("*.html") for tag in elsewhere.findall(page.read_text())}
-    print("\n".join(f"the docs site loads {tag}" for tag in sorted(foreign)), end="")
+    for tag in sorted(foreign):
+        print(f"the docs site loads {tag}")
     return not foreign
 
 
@@ -93,7 +94,8 @@ def check_package() -> bool:
     if folder is None or not run(PYTHON, "-m", "twine", "check", "--strict", *folder.iterdir()):
         return False
     found = packages.faults(folder, ROOT)
-    print(*found, sep="\n", end="")
+    for fault in found:
+        print(fault)
     return not found
 
 
