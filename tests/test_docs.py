@@ -59,7 +59,7 @@ def test_a_python_example_runs_and_prints_what_its_comments_say(script: str) -> 
 
 
 def in_general(text: str) -> list[str]:
-    """Output without what differs from run to run: times, the order of parallel work, the demo's data built at first."""
+    """Output without what differs from run to run: times, the order of parallel work, a build of the demo's data."""
     text = re.sub(r"^Building .*\n", "", text, flags=re.MULTILINE)
     return sorted(re.sub(r"\d+(\.\d+)? ?(ms|s)\b", "N ms", text).split("\n"))
 

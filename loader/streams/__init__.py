@@ -226,7 +226,7 @@ class throttle(_Operator[T]):  # noqa: N801  # used like a function, as contextl
         ValueError: If the interval is negative or NaN.
 
     Examples:
-        A position on a map moves twenty times a second, whatever the sensor sends:
+        A position on a map moves twice a second, whatever the sensor sends:
 
         >>> import asyncio
         >>> from collections.abc import AsyncIterator
@@ -236,7 +236,7 @@ class throttle(_Operator[T]):  # noqa: N801  # used like a function, as contextl
         ...         yield mile
         ...         await asyncio.sleep(0)
         >>> async def main() -> None:
-        ...     async with throttle(positions(), interval=0.05) as shown:
+        ...     async with throttle(positions(), interval=0.5) as shown:
         ...         print([mile async for mile in shown])
         >>> asyncio.run(main())
         [0, 9]
