@@ -72,7 +72,7 @@ class DataLoader(Batching, Generic[K, V]):
     `load_fn` raises reaches every caller of that batch and is not cached; one that it returns in place of a value
     reaches the callers of that key. All times are in seconds.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> async def load_squares(numbers: list[int]) -> list[int]:
@@ -250,8 +250,9 @@ class DataLoader(Batching, Generic[K, V]):
             SelfWaitError: If a batch function asks for a key whose batch waits for it.
             TypeError: If the key is not hashable and there is no `cache_key_fn`.
 
-        Cancellation: Cancelling the future, or a task that awaits it, ends this caller's wait only. A key whose
-        callers have all left before its batch leaves is not asked for.
+        Cancellation:
+            Cancelling the future, or a task that awaits it, ends this caller's wait only. A key whose
+            callers have all left before its batch leaves is not asked for.
         """
         if _get_running_loop() is not self._loop:
             self._come_home()
@@ -312,7 +313,8 @@ class DataLoader(Batching, Generic[K, V]):
             SelfWaitError: If a batch function asks for a key whose batch waits for it.
             TypeError: If `keys` is a string or not iterable, or a key is not hashable.
 
-        Cancellation: As for `load`, for all the keys together.
+        Cancellation:
+            As for `load`, for all the keys together.
         """
         if _get_running_loop() is not self._loop:
             self._come_home()
@@ -460,7 +462,8 @@ class DataLoader(Batching, Generic[K, V]):
 
         Returns when the batch functions have ended. Closing twice is no error.
 
-        Cancellation: The loader is closed and its callers have their answers whatever happens to this call.
+        Cancellation:
+            The loader is closed and its callers have their answers whatever happens to this call.
         """
         tasks = self._close()
         me = asyncio.current_task()

@@ -116,7 +116,7 @@ class Statistics(Observer):
     Loaders of the same name add up, whatever their parameters. A scope's own figures are there as long as the scope
     is. It may be read from any thread.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import Statistics, observing

@@ -250,7 +250,7 @@ class RunRecord:
 class Observer:
     """Something that is told what happens. Override what you want to hear of.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import BatchRecord, Observer, observing

@@ -69,7 +69,7 @@ class LoaderCollector(Collector):
     Raises:
         TypeError: If `statistics` is something else.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.prometheus import LoaderCollector

@@ -27,7 +27,7 @@ class Metrics(Observer):
     Args:
         meter_provider: Where metrics go. None: to the global provider.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import observing

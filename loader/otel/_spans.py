@@ -59,7 +59,7 @@ class Spans(Observer):
         messages: Whether spans hold the messages of exceptions, which may name keys, and so personal data. Their
             types and tracebacks are there in any case.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import observing

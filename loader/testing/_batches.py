@@ -47,7 +47,7 @@ class Batches(Mapping[str, list[list[Any]]]):
     As a mapping it has one entry for each loader, parameters included, under the shortest name that tells it apart,
     so that all batches can be compared at once: `batches == {"users": [[1, 2], [3]], "posts(first=5)": [[1]]}`.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.testing import record_batches

@@ -37,7 +37,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     connection that stays open included. It knows nothing of threads that somebody else has started, such as those of
     some database drivers: what waits for them needs an ordinary loop.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader.testing import VirtualClockLoop
         >>> async def main() -> float:
