@@ -6,7 +6,10 @@ import argparse
 import importlib
 
 PARTS = {
+    "keys": "what a key costs, beside the peers: time, memory, growth",
     "reference": "the reference burst and trickle: calls, keys, latency",
+    "latency": "from the first load to the start of its batch, on an idle and on a busy loop",
+    "batcher": "the Batcher beside a call for each item and a queue by hand",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
     "load": "the demo under load for two minutes, beside Strawberry's DataLoader",

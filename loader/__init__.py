@@ -8,9 +8,11 @@ Importing this package imports the standard library only; what belongs to a fram
 
 - `loader.errors`: every exception.
 - `loader.observe`, `loader.timeline`, `loader.hints`: what loaders did, and what to change.
+- `loader.otel`, `loader.prometheus`: spans and metrics for OpenTelemetry, metrics for Prometheus.
 - `loader.sqlalchemy`: rows by key, grouped rows with a limit per key, and pages, for SQLAlchemy.
 - `loader.streams`: debounce, throttle and conflate for subscriptions.
 - `loader.strawberry`: scopes for operations, relations, and context factories for Starlette and FastAPI.
+- `loader.testing`: the batches of a test, and an event loop whose time is virtual; as fixtures for pytest.
 """
 
 from __future__ import annotations

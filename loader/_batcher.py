@@ -142,22 +142,18 @@ class Batcher(Generic[T, R]):
         TypeError: If `handler` cannot be called, or a number is none.
         ValueError: If a limit is below 1, a time is negative or not finite, or `overflow` is neither word.
 
-    Example:
-        ```python
-        import asyncio
-
-        from loader import Batcher
-
-        async def store(rows: list[str]) -> list[int]:
-            print("one call for", rows)
-            return [len(row) for row in rows]
-
-        async def main() -> None:
-            async with Batcher(store, max_batch_size=50) as batcher:
-                print(await asyncio.gather(batcher.submit("JFK"), batcher.submit("Newark")))
-
-        asyncio.run(main())
-        ```
+    Examples:
+        >>> import asyncio
+        >>> from loader import Batcher
+        >>> async def store(rows: list[str]) -> list[int]:
+        ...     print("one call for", rows)
+        ...     return [len(row) for row in rows]
+        >>> async def main() -> None:
+        ...     async with Batcher(store, max_batch_size=50) as batcher:
+        ...         print(await asyncio.gather(batcher.submit("JFK"), batcher.submit("Newark")))
+        >>> asyncio.run(main())
+        one call for ['JFK', 'Newark']
+        [3, 6]
     """
 
     def __init__(
@@ -489,6 +485,8 @@ class Batcher(Generic[T, R]):
     async def _run(self, batch: _Batch[T, R], items: list[T]) -> list[R | BaseException]:
         expected = len(items)  # counted before the handler can change the list
         inside.set(batch)
+        if batch.watch is not None:
+            batch.watch.called()
         results = await self._call(items)
         if not isinstance(results, Sequence) or isinstance(results, str | bytes | bytearray | memoryview):
             raise BatchResultError(

@@ -38,7 +38,7 @@ class Coalescer(Trigger[T]):
             `min_interval` no number.
         ValueError: If `min_interval` is negative or not finite.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Coalescer
         >>> async def main() -> None:

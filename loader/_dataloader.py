@@ -72,7 +72,7 @@ class DataLoader(Batching, Generic[K, V]):
     `load_fn` raises reaches every caller of that batch and is not cached; one that it returns in place of a value
     reaches the callers of that key. All times are in seconds.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> async def load_squares(numbers: list[int]) -> list[int]:
@@ -250,8 +250,9 @@ class DataLoader(Batching, Generic[K, V]):
             SelfWaitError: If a batch function asks for a key whose batch waits for it.
             TypeError: If the key is not hashable and there is no `cache_key_fn`.
 
-        Cancellation: Cancelling the future, or a task that awaits it, ends this caller's wait only. A key whose
-        callers have all left before its batch leaves is not asked for.
+        Cancellation:
+            Cancelling the future, or a task that awaits it, ends this caller's wait only. A key whose
+            callers have all left before its batch leaves is not asked for.
         """
         if _get_running_loop() is not self._loop:
             self._come_home()
@@ -264,7 +265,8 @@ class DataLoader(Batching, Generic[K, V]):
             return answered
         batch = self._waiting.get(cache_key)
         if batch is not None:
-            self._note_asking(batch)
+            if current_work.get() is not None:
+                self._note_asking(batch)
             future: Future[V] = Future(loop=self._loop)
             batch.callers.join(cache_key, future)
         elif self._values is not None and (outcome := self._values.get(cache_key, _MISSING)) is not _MISSING:
@@ -284,7 +286,7 @@ class DataLoader(Batching, Generic[K, V]):
             self._activity.keys += 1
             if batch.keys is not None:
                 batch.keys[cache_key] = key
-            if len(futures) == self._max_batch_size:
+            if self._max_batch_size is not None and len(futures) == self._max_batch_size:
                 self._close_batch(batch)
         if batch.attended:
             self._attend(batch, future, 1)
@@ -311,7 +313,8 @@ class DataLoader(Batching, Generic[K, V]):
             SelfWaitError: If a batch function asks for a key whose batch waits for it.
             TypeError: If `keys` is a string or not iterable, or a key is not hashable.
 
-        Cancellation: As for `load`, for all the keys together.
+        Cancellation:
+            As for `load`, for all the keys together.
         """
         if _get_running_loop() is not self._loop:
             self._come_home()
@@ -459,7 +462,8 @@ class DataLoader(Batching, Generic[K, V]):
 
         Returns when the batch functions have ended. Closing twice is no error.
 
-        Cancellation: The loader is closed and its callers have their answers whatever happens to this call.
+        Cancellation:
+            The loader is closed and its callers have their answers whatever happens to this call.
         """
         tasks = self._close()
         me = asyncio.current_task()

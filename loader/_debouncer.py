@@ -42,7 +42,7 @@ class Debouncer(Trigger[T]):
             number.
         ValueError: If a time is negative or not finite, or if `max_wait` is shorter than `wait`.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Debouncer
         >>> async def main() -> None:

@@ -53,7 +53,7 @@ class Keyed(Closing, Generic[K, T]):
     Raises:
         TypeError: If `fn` is not callable or a generator function, or if `policy` is not callable.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Debouncer, Keyed
         >>> async def main() -> None:

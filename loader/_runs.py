@@ -36,6 +36,8 @@ from loader._work import (
 from loader.errors import LoaderClosedError, RunCancelledError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from contextvars import Context
     from types import TracebackType
     from typing import Self
 
@@ -160,18 +162,25 @@ class Run(Work[T]):
         started: When it started.
         observers: Who is told of it besides those who observe the process: who observes a scope that triggered it, or
             waits for it.
+        asked_in: The contexts in which it was asked for, until it starts, if an observer wants to know.
         watch: Its record, None if nobody observes it.
     """
 
-    __slots__ = ("first", "last", "observers", "started", "triggers", "urgent", "watch")
+    __slots__ = ("asked_in", "first", "last", "observers", "started", "triggers", "urgent", "watch")
 
     def __init__(self, owner: Trigger[T], loop: AbstractEventLoop, now: float) -> None:
         super().__init__(owner, loop)
         self.first = self.last = self.started = now
         self.triggers = 0
         self.urgent = False
-        self.observers: tuple[Observer, ...] = ()
+        self.observers: Sequence[Observer] = ()
+        self.asked_in: list[Context] = []
         self.watch: RunWatch | None = None
+
+    def _enter(self) -> None:
+        super()._enter()
+        if self.watch is not None:
+            self.watch.started()
 
 
 class Trigger(Closing, Generic[T]):
@@ -414,7 +423,9 @@ class Trigger(Closing, Generic[T]):
         run.triggers += triggers
         run.last = now
         if observers := observers_here():
-            run.observers = (*run.observers, *observers)
+            from loader._watching import asked_for_run
+
+            asked_for_run(run, observers)
         return run
 
     def _hurry(self) -> Run[T] | None:

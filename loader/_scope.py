@@ -40,7 +40,7 @@ class Scope:
     Loaders of one scope gather together: a batch of one waits while another gets new keys. Batches run in a copy of
     the context that was current when the scope was made. Whoever makes a scope closes it.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Loaders, Scope, dataloader
         >>> class AppLoaders(Loaders):
@@ -135,7 +135,8 @@ class Scope:
     async def aclose(self) -> None:
         """`close` the scope and wait until its batch functions have ended.
 
-        Cancellation: Everybody has been answered before the wait; only the wait ends.
+        Cancellation:
+            Everybody has been answered before the wait; only the wait ends.
         """
         self.close()
         await _ended({task for loaders, _ in self._loaders.values() for task in loaders._ending})
@@ -182,7 +183,7 @@ class Loaders:
     Instances are closed by whoever makes them, with `aclose` or `async with`; the context factories of
     `loader.strawberry` do.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Loaders, dataloader
         >>> class AppLoaders(Loaders):
@@ -232,7 +233,8 @@ class Loaders:
     async def aclose(self) -> None:
         """Cancel every batch, in whatever scope, refuse more loads, and wait until the batch functions have ended.
 
-        Cancellation: Everybody has been answered before the wait; only the wait ends.
+        Cancellation:
+            Everybody has been answered before the wait; only the wait ends.
         """
         self._own.close()
         for scope in list(self._scopes):

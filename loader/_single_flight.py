@@ -28,7 +28,7 @@ class SingleFlight:
     Calls that wait for each other in a circle get a SelfWaitError, also through a `Coalescer`, a `Batcher` or
     the like. A circle that leads through a `DataLoader` is not seen: nothing but its `timeout` ends that.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import SingleFlight
         >>> async def main() -> None:

@@ -112,7 +112,7 @@ class Snapshot(Generic[T]):
             number.
         ValueError: If a time is negative or not finite, or if `fresh_for` or `error_backoff` is 0.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import Snapshot
         >>> async def main() -> None:

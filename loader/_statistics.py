@@ -116,7 +116,7 @@ class Statistics(Observer):
     Loaders of the same name add up, whatever their parameters. A scope's own figures are there as long as the scope
     is. It may be read from any thread.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import Statistics, observing
@@ -204,7 +204,7 @@ class Statistics(Observer):
     def run_started(self, run: RunRecord) -> None:
         """Count a run."""
         with self._lock:
-            for tally in self._tallies(run.kind, run.name, None):
+            for tally in self._tallies(run.kind, run.label, None):
                 tally.started(run.triggers, run.started - run.triggered)
 
     def run_finished(self, run: RunRecord) -> None:
@@ -212,6 +212,6 @@ class Statistics(Observer):
         assert run.finished is not None
         assert run.outcome is not None
         with self._lock:
-            for tally in self._tallies(run.kind, run.name, None):
+            for tally in self._tallies(run.kind, run.label, None):
                 tally.outcomes[run.outcome.value] += 1
                 tally.run_time.record(run.finished - run.started)

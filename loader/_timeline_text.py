@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 GATHERS, QUEUES, RUNS = "·░█"
 """Its keys come, it waits for a slot, its function runs."""
 
+MOST_KEYS = 20  # of one batch; `Timeline.data()` has them all
 NAME_MOST = 32  # characters; a longer name loses its beginning, which is usually that of all the others too
 
 
@@ -118,4 +119,5 @@ def _notes(each: BatchRecord | RunRecord, *, keys: bool) -> Iterator[str]:
     if each.missing:
         yield f"nothing came for {each.missing} of them"
     if keys and each.keys:
-        yield f"keys {', '.join(map(repr, each.keys))}"
+        more = len(each.keys) - MOST_KEYS
+        yield f"keys {', '.join(map(repr, each.keys[:MOST_KEYS]))}" + (f" and {more} more" if more > 0 else "")

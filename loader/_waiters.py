@@ -9,12 +9,13 @@ An *outcome* is what a key came to: a value, or an exception instance, which the
 
 from __future__ import annotations
 
+from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
 from loader.errors import BatchCancelledError, BatchFailedError
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, Future
+    from asyncio import AbstractEventLoop
     from collections.abc import Hashable, Iterable, Mapping, Sequence
 
 
@@ -105,17 +106,20 @@ class Callers:
         futures: For each key, in the order of the first question for it, the future of its only caller or a list of
             its callers' futures. A `load_many` stands with its one future under each of its keys.
         groups: The `load_many`s among the callers: their future, and which keys they still lack from this batch.
+        shared: Whether a key has, or has had, more than one caller.
     """
 
-    __slots__ = ("futures", "groups", "loop")
+    __slots__ = ("futures", "groups", "loop", "shared")
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self.loop = loop
         self.futures: dict[Hashable, Future[Any] | list[Future[Any]]] = {}
         self.groups: dict[Future[Any], tuple[Group, dict[Hashable, None]]] = {}
+        self.shared = False
 
     def join(self, key: Hashable, future: Future[Any]) -> None:
         """Let one more caller wait for a key of this batch."""
+        self.shared = True
         others = self.futures[key]
         if isinstance(others, list):
             others.append(future)
@@ -135,10 +139,13 @@ class Callers:
 
     def abandoned(self) -> list[Hashable]:
         """The keys that nobody waits for any more."""
+        futures: dict[Hashable, Any] = self.futures
+        if not self.shared and True not in map(Future.done, futures.values()):
+            return []
         return [
             key
             for key, callers in self.futures.items()
-            if (all(future.done() for future in callers) if isinstance(callers, list) else callers.done())
+            if (all(map(Future.done, callers)) if isinstance(callers, list) else callers.done())
         ]
 
     def answer_key(self, key: Hashable, outcome: object) -> None:
@@ -155,19 +162,20 @@ class Callers:
     def answer_all(self, outcomes: Mapping[Hashable, Any]) -> None:
         """Settle every caller: `outcomes` has one for each key."""
         groups = self.groups
-        for key, callers in self.futures.items():
-            # Written out for the usual case of one caller that gets a value: a call for each key costs half as
-            # much again as the whole of this loop.
-            if isinstance(callers, list):
-                for future in callers:
+        if self.shared or groups:
+            for key, callers in self.futures.items():
+                outcome = outcomes[key]
+                for future in callers if isinstance(callers, list) else (callers,):
                     if future not in groups:
-                        answer(future, outcomes[key])
-            elif groups and callers in groups:
-                continue
-            elif isinstance(outcome := outcomes[key], BaseException):
-                answer(callers, outcome)
-            elif not callers.done():
-                callers.set_result(outcome)
+                        answer(future, outcome)
+        else:
+            # The usual case, one caller for each key, and `answer` written out: its call would double the price.
+            futures: dict[Hashable, Any] = self.futures
+            for key, future in futures.items():
+                if isinstance(outcome := outcomes[key], BaseException):
+                    answer(future, outcome)
+                elif not future.done():
+                    future.set_result(outcome)
         for group, keys in groups.values():
             group.take(keys, outcomes)
         self._forget()

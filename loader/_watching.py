@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 from asyncio import CancelledError, _get_running_loop
+from contextvars import copy_context
 from time import perf_counter as now
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from loader.observe import BatchRecord, Observer, Outcome, Place, Reason, RunRec
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Sequence
+    from contextvars import Context
     from types import CodeType, FrameType
 
     from loader._batch import Batch
@@ -36,6 +38,7 @@ OUTSIDE = ("asyncio", "concurrent", "graphql", "strawberry", "uvloop")
 
 NOWHERE = Place("", 0, "(a task of its own)")
 MOST_PLACES = 10_000
+MOST_ASKERS = 1000  # of a run, whose contexts are kept until it starts
 
 _places: dict[tuple[int, int], tuple[CodeType, Place]] = {}  # with the code, whose hash is dear: its id stays its own
 _owners: dict[str, str] = {}
@@ -147,7 +150,7 @@ class BatchWatch:
     def __init__(self, record: BatchRecord, observers: Sequence[Observer]) -> None:
         self.record = record
         self._observers = observers
-        self._askers = [each for each in observers if type(each).key_asked is not Observer.key_asked]
+        self._askers = overriding("key_asked", observers)
         self._wants_places = any(each.wants_places for each in observers)
         if any(each.wants_keys for each in observers):
             record.keys = []
@@ -173,7 +176,7 @@ class BatchWatch:
         record = BatchRecord(batcher.name, "batcher", time - waited, batcher._max_batch_size, None)
         observers = _once(_hooks.everywhere, *(each.asked.observers for each in entries if each.asked is not None))
         watch = cls(record, observers)
-        record.sent = record.started = time
+        record.sent = time
         record.reason = Reason(reason)
         record.size = len(entries)
         if record.keys is not None:
@@ -182,7 +185,9 @@ class BatchWatch:
             if entry.asked is not None and entry.asked.place is not None:
                 record.ask(entry.asked.place, entry.asked.at)
         tell(observers, "batch_opened", record)
-        tell(observers, "batch_sent", record)
+        for entry in entries:
+            if entry.asked is not None and entry.asked.context is not None:
+                entry.asked.context.run(tell, watch._askers, "key_asked", record, entry.asked.place, 1)
         return watch
 
     def asked(self, count: int) -> None:
@@ -240,8 +245,12 @@ class BatchWatch:
                     record.repeats = before.repeats + 1
             notes.alone = record, self._caller
         self._caller = None
-        record.started = now()
-        tell(self._observers, "batch_sent", record)
+        self.called()
+
+    def called(self) -> None:
+        """The function is about to be called, in the task of the batch."""
+        self.record.started = now()
+        tell(self._observers, "batch_sent", self.record)
 
     def finished(self, error: BaseException | None, asked_by: Collection[Work] = ()) -> None:
         """Everybody has an answer, or is about to get it."""
@@ -254,13 +263,15 @@ class BatchWatch:
         if len(asked_by) > len(record.parents):
             record.parents = _records(asked_by)
         self._caller = None
+        if error is not None:
+            tell(self._observers, "failed", record, error)
         tell(self._observers, "batch_finished", record)
 
 
 class AskedItem:
     """Where and when an item was submitted to a batcher, and who is told of its batch."""
 
-    __slots__ = ("at", "observers", "place")
+    __slots__ = ("at", "context", "observers", "place")
 
     def __init__(self, observers: Iterable[Observer]) -> None:
         self.observers = list(observers)
@@ -268,6 +279,7 @@ class AskedItem:
         self.place: Place | None = None
         if any(observer.wants_places for observer in self.observers):
             self.place = _asking_place()
+        self.context: Context | None = copy_context() if overriding("key_asked", self.observers) else None
 
 
 def _records(work: Iterable[Work]) -> list[BatchRecord]:
@@ -288,6 +300,12 @@ def outcome_of(error: BaseException | None) -> Outcome:
 def observers_of(loader: Batching) -> list[Observer]:
     """Who observes a loader, each once."""
     return _once(_hooks.everywhere, loader._observers)
+
+
+def overriding(event: str, observers: Iterable[Observer]) -> list[Observer]:
+    """Those of the observers who want to be told of an event that it takes something to tell of."""
+    nothing = getattr(Observer, event)
+    return [each for each in observers if getattr(type(each), event) is not nothing]
 
 
 def _once(*several: Iterable[Observer]) -> list[Observer]:
@@ -331,20 +349,40 @@ def cleared(loader: Batching, cache_key: Hashable) -> None:
 # -- runs ------------------------------------------------------------------------------------------------------
 
 
+def asked_for_run(run: Run[Any], observers: Sequence[Observer]) -> None:
+    """A run is asked for in this context, which these observe."""
+    run.observers = _once(run.observers, observers)
+    if len(run.asked_in) < MOST_ASKERS and overriding("run_asked", observers):
+        run.asked_in.append(copy_context())
+
+
 class RunWatch:
     """The record of a run that is observed, and who is told of it."""
 
-    __slots__ = ("_observers", "record")
+    __slots__ = ("_observers", "_started", "record")
 
     def __init__(self, run: Run[Any], name: str, kind: str) -> None:
         self._observers = observers = _once(_hooks.everywhere, run.observers)
         began = now()
         self.record = RunRecord(name, kind, began - (run.started - run.first), run.triggers, began)
-        tell(observers, "run_started", self.record)
+        self._started = False
+        askers = overriding("run_asked", observers)
+        for context in run.asked_in:
+            context.run(tell, askers, "run_asked", self.record)
+        run.asked_in.clear()
+
+    def started(self) -> None:
+        """The function is about to be called, in the task of the run."""
+        self._started = True
+        tell(self._observers, "run_started", self.record)
 
     def finished(self, error: BaseException | None) -> None:
         """It is over."""
+        if not self._started:  # cancelled before its first step; what an observer sets here is for nobody
+            copy_context().run(self.started)
         self.record.finished = now()
         self.record.outcome = outcome_of(error)
         self.record.error = None if error is None else type(error)
+        if error is not None:
+            tell(self._observers, "failed", self.record, error)
         tell(self._observers, "run_finished", self.record)

@@ -142,8 +142,12 @@ class Work(Generic[T]):
         self.task.add_done_callback(self._finish, context=context)
 
     async def _call(self, fn: Callable[..., Awaitable[T]], args: tuple[Any, ...]) -> T:
-        inside.set(self)
+        self._enter()
         return await invoke(self.owner, fn, *args)
+
+    def _enter(self) -> None:
+        """The first step of the task, in its context."""
+        inside.set(self)
 
     def _finish(self, task: Task[T]) -> None:
         # A done-callback, because a task that is cancelled before its first step never runs any of its own code.

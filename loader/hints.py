@@ -233,7 +233,7 @@ class LogHints(Observer):
 
     The hints of a scope are found when it closes; those of a loader without one in its latest batches.
 
-    Example:
+    Examples:
         >>> import asyncio, logging
         >>> from loader import DataLoader
         >>> from loader.hints import LogHints

@@ -6,9 +6,10 @@ observer see the whole process, `observing(observer, scope=scope)` the loaders o
 
 - `Observer`: what one overrides to be told.
 - `BatchRecord`, `RunRecord`, `Place`: what one is told of.
-- `Statistics`: counts and histograms by name.
+- `Statistics`: counts and histograms by name; `SIZES` and `SECONDS` are the bounds of their buckets.
 - `loader.timeline.Timeline`: the batches of one operation, to look at.
 - `loader.hints`: what to change in one's code.
+- `loader.otel`, `loader.prometheus`: the same for OpenTelemetry and Prometheus.
 
 Observers are called on the event loop, synchronously, in the middle of the work: they must be quick. One that raises is
 reported to the loop's exception handler, and the work goes on. An observer of the whole process is called from every
@@ -23,6 +24,7 @@ from enum import Enum
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, final
 
+from loader._histogram import SECONDS, SIZES
 from loader._hooks import everywhere
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from loader._statistics import Figures, Statistics
 
 __all__ = [
+    "SECONDS",
+    "SIZES",
     "Asks",
     "BatchRecord",
     "Figures",
@@ -43,6 +47,7 @@ __all__ = [
     "RunRecord",
     "Statistics",
     "asked_from",
+    "label_of",
     "observing",
 ]
 
@@ -137,6 +142,7 @@ class BatchRecord:
     """
 
     __slots__ = (
+        "__weakref__",
         "_scope",
         "asked",
         "capacity",
@@ -219,7 +225,7 @@ class RunRecord:
         error: The class of what it failed with.
     """
 
-    __slots__ = ("error", "finished", "kind", "name", "outcome", "started", "triggered", "triggers")
+    __slots__ = ("__weakref__", "error", "finished", "kind", "name", "outcome", "started", "triggered", "triggers")
 
     def __init__(self, name: str, kind: str, triggered: float, triggers: int, started: float) -> None:
         self.name: str = name
@@ -233,8 +239,8 @@ class RunRecord:
 
     @property
     def label(self) -> str:
-        """The same as the name: what a batch has."""
-        return self.name
+        """The name without the arguments of a partial, for counting."""
+        return label_of(self.name)
 
     def __repr__(self) -> str:
         state = "running" if self.outcome is None else self.outcome.value
@@ -244,7 +250,7 @@ class RunRecord:
 class Observer:
     """Something that is told what happens. Override what you want to hear of.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import BatchRecord, Observer, observing
@@ -277,13 +283,25 @@ class Observer:
         """A batch got its first key. A batcher says so only when the batch leaves."""
 
     def key_asked(self, batch: BatchRecord, place: Place | None, count: int) -> None:
-        """So many keys were asked for; called in the context of who asks, and only if it is overridden."""
+        """So many keys were asked for; called in the context of who asks, and only if it is overridden.
+
+        A batcher says so of each item, when its batch leaves.
+        """
 
     def batch_sent(self, batch: BatchRecord) -> None:
-        """A batch has left: its function is about to be called, in the context that this is called in."""
+        """A batch has left: its function is about to be called, in the context that this is called in.
+
+        It is a context of the batch's own: a context variable that is set here is set for the function.
+        """
 
     def batch_finished(self, batch: BatchRecord) -> None:
         """A batch is over, sent or not. Its callers get their answers right before or after this."""
+
+    def failed(self, what: BatchRecord | RunRecord, error: BaseException) -> None:
+        """A batch or a run has failed, was cancelled or timed out, and is about to be told to be over.
+
+        Whoever keeps the error keeps what its traceback refers to: all that the operation worked with, perhaps.
+        """
 
     def key_cached(self, name: str, scope: Scope | None, place: Place | None, count: int) -> None:
         """So many keys were answered from the cache.
@@ -300,8 +318,17 @@ class Observer:
     def overloaded(self, kind: str, name: str, scope: Scope | None, count: int) -> None:
         """So many keys or items were refused: `max_pending` were waiting."""
 
+    def run_asked(self, run: RunRecord) -> None:
+        """A run is about to start; called in the context of who asked for it, and only if it is overridden.
+
+        Told of the first trigger, and of those who wait for the run in `request()`. What only joins is counted.
+        """
+
     def run_started(self, run: RunRecord) -> None:
-        """A run of a trigger has started."""
+        """A run of a trigger has started: its function is about to be called, in the context that this is called in.
+
+        It is a context of the run's own, as that of `batch_sent` is.
+        """
 
     def run_finished(self, run: RunRecord) -> None:
         """A run of a trigger is over."""

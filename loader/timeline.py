@@ -30,7 +30,7 @@ __all__ = ["Timeline"]
 class Timeline(Observer):
     """Collects batches and runs of triggers, in the order of their beginning, and shows them.
 
-    Example:
+    Examples:
         >>> import asyncio
         >>> from loader import DataLoader
         >>> from loader.observe import observing

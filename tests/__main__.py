@@ -1,20 +1,27 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, suite, properties, wheel.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties, wheel; or
+extras, which takes its time and is run before a release.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
+
+from tests import packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
+PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> bool:
@@ -43,32 +50,90 @@ def check_types() -> bool:
 
 
 def check_suite() -> bool:
-    """The tests, and how much of the library they reach."""
-    coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=99")
-    return run(PYTHON, "-m", "pytest", "-q", *coverage, HYPOTHESIS_EXAMPLES="100")
+    """The tests, which must reach every line and branch of the library."""
+    coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100")
+    return run(PYTHON, *PYTEST, *coverage, HYPOTHESIS_EXAMPLES="100")
 
 
 def check_properties() -> bool:
-    """The loader against its model again, with as many examples as that asks for; tracing would slow it down."""
-    return run(PYTHON, "-m", "pytest", "-q", "tests/test_properties.py")
+    """What tries random or all possible courses again, in full number: tracing would slow it down."""
+    names = ("test_properties", "test_random_schemas", "test_interleaving")
+    return run(PYTHON, *PYTEST, *(f"tests/{name}.py" for name in names))
+
+
+def check_docs() -> bool:
+    """The docs become a site: each page has its place, each link leads somewhere, and nothing comes from elsewhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = (PYTHON, "-m", "mkdocs", "build", "--strict", "--site-dir", folder)
+        if not run(*command, NO_MKDOCS_2_WARNING="1"):  # the advertisement of a successor
+            return False
+        elsewhere = re.compile(r'<(?:script|link|img|iframe)\b[^>]*\b(?:src|href)="?(?:https?:)?//[^>]*>')
+        foreign = {tag for page in Path(folder).rglob("*.html") for tag in elsewhere.findall(page.read_text())}
+    for tag in sorted(foreign):
+        print(f"the docs site loads {tag}")
+    return not foreign
+
+
+@cache
+def built() -> Path | None:
+    """The folder of the sdist, and of the wheel that is built from it, for all checks; None if that failed."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder if run(PYTHON, "-m", "build", "--no-isolation", "--outdir", folder, ".") else None
+
+
+def installs(wheel: Path, extra: str, there: Path) -> Path | None:
+    """The interpreter of a new environment in which the wheel is installed, and nothing else; None if that failed."""
+    python = there / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    wanted = f"{wheel}[{extra}]" if extra else wheel
+    installed = run(PYTHON, "-m", "venv", there / "env") and run(python, "-m", "pip", "install", "--quiet", wanted)
+    return python if installed else None
+
+
+def check_package() -> bool:
+    """The packages build, hold what they should and nothing else, and the package index would take them."""
+    folder = built()
+    if folder is None or not run(PYTHON, "-m", "twine", "check", "--strict", *folder.iterdir()):
+        return False
+    found = packages.faults(folder, ROOT)
+    for fault in found:
+        print(fault)
+    return not found
+
+
+def check_extras() -> bool:
+    """The wheel installs with each extra, and then what the extra is for can be imported."""
+    folder = built()
+    if folder is None:
+        return False
+    (wheel,) = folder.glob("*.whl")
+    passed = True
+    for extra, modules in packages.ENABLES.items():
+        with tempfile.TemporaryDirectory() as there:
+            python = installs(wheel, extra, Path(there))
+            imports = "import " + ", ".join(modules)
+            passed &= (
+                python is not None
+                and run(python, "-m", "pip", "check", cwd=Path(there))
+                and run(python, "-c", imports, cwd=Path(there))
+            )
+    return passed
 
 
 def check_wheel() -> bool:
     """The same tests against the wheel, in an environment of its own and without the source tree."""
-    with tempfile.TemporaryDirectory() as folder:
-        there = Path(folder)
-        if not run(PYTHON, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", there / "dist", "."):
-            return False
-        for name in ("tests", "example_app", "benchmarks", "docs", "README.md", "pyproject.toml"):
+    folder = built()
+    if folder is None:
+        return False
+    (wheel,) = folder.glob("*.whl")
+    with tempfile.TemporaryDirectory() as copies:
+        there = Path(copies)
+        pages = [page.name for page in ROOT.glob("*.md")]
+        for name in ("tests", "example_app", "benchmarks", "docs", "pyproject.toml", *pages):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, there / name)
-        python = there / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
-        (wheel,) = (there / "dist").glob("*.whl")
-        return (
-            run(PYTHON, "-m", "venv", there / "env")
-            and run(python, "-m", "pip", "install", "--quiet", f"{wheel}[test]")
-            and run(python, "-m", "pytest", "-q", cwd=there, HYPOTHESIS_EXAMPLES="100")
-        )
+        python = installs(wheel, "test", there)
+        return python is not None and run(python, *PYTEST, cwd=there, HYPOTHESIS_EXAMPLES="100")
 
 
 CHECKS = {
@@ -76,20 +141,24 @@ CHECKS = {
     "lint": check_lint,
     "mypy": check_mypy,
     "types": check_types,
+    "docs": check_docs,
+    "package": check_package,
     "suite": check_suite,
     "properties": check_properties,
     "wheel": check_wheel,
 }
+BY_HAND = {"extras": check_extras}
 
 
 def main(names: list[str]) -> int:
-    if unknown := [name for name in names if name not in CHECKS]:
-        print(f"no such check: {', '.join(unknown)}; there are {', '.join(CHECKS)}", file=sys.stderr)
+    checks = CHECKS | BY_HAND
+    if unknown := [name for name in names if name not in checks]:
+        print(f"no such check: {', '.join(unknown)}; there are {', '.join(checks)}", file=sys.stderr)
         return 2
     results: dict[str, str] = {}
     for name in names or CHECKS:
         started = time.monotonic()
-        passed = CHECKS[name]()
+        passed = checks[name]()
         results[name] = f"{'passed' if passed else 'FAILED'} in {time.monotonic() - started:.0f} s"
     print("\n".join(f"{name:8} {result}" for name, result in results.items()), flush=True)
     return int(any(result.startswith("FAILED") for result in results.values()))

@@ -2,17 +2,18 @@
 
 `run(main)` runs a coroutine function on a new loop. On the default loop the clock stands still while anything can
 run and jumps to the next timer when nothing can: an hour of `asyncio.sleep` takes no time. Where no timer is left
-either, nothing could ever happen again, and `Deadlock` is raised instead of waiting. A loop that has worker threads
-or sockets to wait for must run in real time (`real_time=True`).
+either, nothing could ever happen again, and `DeadlockError` is raised instead of waiting. A loop that has threads or
+sockets to wait for runs in real time (`real_time=True`). The clock is that of `loader.testing`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import selectors
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from loader.testing import VirtualClockLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -22,28 +23,8 @@ T = TypeVar("T")
 KINDS = ("default", "eager", "uvloop") if sys.version_info >= (3, 12) else ("default", "uvloop")
 
 
-class DeadlockError(AssertionError):
-    """Nothing can run, and no timer will ever change that."""
-
-
 class LeftBehindError(AssertionError):
     """The test left a task or a timer, or asyncio logged something."""
-
-
-class VirtualClock(selectors.SelectSelector):
-    """A selector that moves its clock where it would have blocked."""
-
-    now = 0.0
-
-    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        ready = super().select(0)
-        if ready or timeout == 0:
-            return ready
-        if timeout is None:
-            raise DeadlockError("nothing is scheduled: whoever waits now would wait forever")
-        # The loop counts a timer as due within its clock's resolution; a sum of floats may end just below it.
-        self.now += max(timeout, 1e-9)
-        return ready
 
 
 def new_loop(kind: str = "default", *, real_time: bool = False) -> asyncio.AbstractEventLoop:
@@ -56,9 +37,7 @@ def new_loop(kind: str = "default", *, real_time: bool = False) -> asyncio.Abstr
     elif real_time:
         loop = asyncio.SelectorEventLoop()
     else:
-        clock = VirtualClock()
-        loop = asyncio.SelectorEventLoop(clock)
-        loop.time = lambda: clock.now  # type: ignore[method-assign]  # how asyncio's own tests fake the time
+        loop = VirtualClockLoop()
     if kind == "eager":
         loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]  # 3.12
     return loop

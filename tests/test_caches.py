@@ -193,7 +193,7 @@ def test_a_cache_object_may_be_shared_by_one_loop_after_another() -> None:
     assert backend.batches == [[1]]
 
 
-@pytest.mark.parametrize("cache", [[], object(), "cache"], ids=repr)
+@pytest.mark.parametrize("cache", [[], object(), "cache"])
 def test_what_is_no_cache_is_refused(cache: Any) -> None:
     with pytest.raises(TypeError, match="cache_map takes a mutable mapping"):
         DataLoader(Backend(), cache_map=cache)

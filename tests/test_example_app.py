@@ -24,6 +24,8 @@ from tests.test_example_schema import ACCEPTANCE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loader.testing import Batches
+
 
 def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, VARIABLE: built().render_as_string(), **changes}
@@ -201,7 +203,7 @@ async def test_over_http_a_subscription_is_told_where_to_go_and_a_mutation_by_ge
 
 
 @pytest.mark.real_time
-async def test_requests_side_by_side_get_the_same_right_answer() -> None:
+async def test_requests_side_by_side_get_the_same_right_answer_each_from_its_own_batches(batches: Batches) -> None:
     app = create_app(built())
     async with (
         app.router.lifespan_context(app),
@@ -211,6 +213,7 @@ async def test_requests_side_by_side_get_the_same_right_answer() -> None:
         answers = [response.json() for response in await asyncio.gather(*requests)]
     assert "errors" not in answers[0]
     assert all(answer == answers[0] for answer in answers)
+    batches.assert_batches(airlines=10, airports=10, planes=10, weather=10)
     assert [item["number"] for item in answers[0]["data"]["flights"]] == [
         int(flight(id)["flight"]) for id in in_order()[:50]
     ]

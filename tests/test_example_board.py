@@ -19,6 +19,8 @@ from tests.test_example_service import InThisThread, demo
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
+    from loader.testing import Batches
+
 SINCE = "since must be from 2013-01-01T10:00:00+00:00 to before 2013-02-01T05:00:00+00:00"
 FIELDS = "time status flight { id departure departureDelay delayedBy }"
 
@@ -223,7 +225,7 @@ async def test_what_a_slow_client_reads_is_fresh_however_long_the_event_waited()
         assert (event["flight"]["id"], event["flight"]["delayedBy"]) == (str(waiting), 77)
 
 
-async def test_an_event_takes_one_statement_a_loader_and_a_look_takes_one() -> None:
+async def test_an_event_takes_one_statement_a_loader_and_a_look_takes_one(batches: Batches) -> None:
     async with (
         demo() as it,
         aclosing(
@@ -235,7 +237,8 @@ async def test_an_event_takes_one_statement_a_loader_and_a_look_takes_one() -> N
     ):
         for _ in range(5):
             await anext(events)
-        assert [it.database.taken(source) for source in ("Subscription.departures", "flights", "airlines")] == [1, 5, 5]
+        batches.assert_batches(departures=1, flights=5, airlines=5, airports=5)
+        assert it.database.taken("Subscription.departures") == 1
 
 
 class Unreadable(InThisThread):

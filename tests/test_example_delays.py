@@ -7,6 +7,7 @@ import datetime as dt
 import os
 import sqlite3
 from contextlib import closing
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import pytest
@@ -15,6 +16,9 @@ from example_app import build, sqlite
 from tests.test_example_data import flight, in_order
 from tests.test_example_schema import clock, number, utc
 from tests.test_example_service import demo
+
+if TYPE_CHECKING:
+    from loader.testing import Batches
 
 TIMES = "departure departureDelay arrival arrivalDelay delayedBy cancelled"
 CANCELLED = next(id for id in in_order() if not flight(id)["dep_time"])
@@ -69,11 +73,12 @@ async def test_no_other_flight_is_touched() -> None:
     ]
 
 
-async def test_a_delay_takes_two_statements_and_its_answer_what_it_asks_for() -> None:
+async def test_a_delay_takes_two_statements_and_its_answer_what_it_asks_for(batches: Batches) -> None:
     async with demo() as it:
         await it.ask("mutation { delayFlight(id: 2, minutes: 5) { airline { name } } }")
         sources = [statement.source for statement in it.database.statements]
     assert sources == ["flights", "Mutation.delayFlight", "airlines"]
+    assert batches == {"flights": [[2]], "airlines": [[flight("2")["carrier"]]]}
 
 
 async def test_fields_of_one_mutation_see_what_those_before_them_wrote() -> None:

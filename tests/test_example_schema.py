@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncSession
 
+    from loader.testing import Batches
+
 pytestmark = pytest.mark.real_time
 
 ACCEPTANCE = (
@@ -114,17 +116,17 @@ def clock(text: str) -> str | None:
     return f"{int(text) // 100 % 24:02}:{int(text) % 100:02}:00" if text else None
 
 
-async def test_a_thousand_flights_with_all_they_point_to_take_five_statements() -> None:
+async def test_a_thousand_flights_with_all_they_point_to_take_five_statements(batches: Batches) -> None:
     async with connected() as client:
         answer = await client.data(ACCEPTANCE)
         rows = [flight(id) for id in in_order()[:1000]]
-        assert client.taken() == [
-            ("Query.flights", None),
-            ("airlines", len({row["carrier"] for row in rows})),
-            ("airports", len({row[end] for row in rows for end in ("origin", "dest")})),
-            ("planes", len({row["tailnum"] for row in rows} - {""})),
-            ("weather", len({(row["origin"], row["time_hour"]) for row in rows})),
-        ]
+        batches.assert_batches(airlines=1, airports=1, planes=1, weather=1)
+        assert {name: sorted(keys) for name, (keys,) in batches.items()} == {
+            "airlines": sorted({row["carrier"] for row in rows}),
+            "airports": sorted({row[end] for row in rows for end in ("origin", "dest")}),
+            "planes": sorted({row["tailnum"] for row in rows} - {""}),
+            "weather": sorted({(row["origin"], dt.datetime.fromisoformat(row["time_hour"])) for row in rows}),
+        }
         assert len(client.sql) == 5
         assert answer["flights"] == [
             {
@@ -194,11 +196,12 @@ async def test_flights_are_filtered_by_each_argument_and_all_together(arguments:
     assert [item["id"] for item in answer["flights"]] == matching[:1000]
 
 
-async def test_a_filtered_list_goes_on_after_any_flight() -> None:
+async def test_a_filtered_list_goes_on_after_any_flight(batches: Batches) -> None:
     after = in_order()[500]
     async with connected() as client:
         answer = await client.data(f'{{ flights(carrier: "HA", after: "{after}") {{ id }} }}')
-        assert client.taken() == [("Query.flights", None), ("flights", 1)]
+        assert batches == {"flights": [[int(after)]]}
+        assert len(client.sql) == 2
     later = in_order()[501:]
     assert [item["id"] for item in answer["flights"]] == [id for id in later if flight(id)["carrier"] == "HA"][:20]
 
@@ -209,10 +212,10 @@ async def test_a_list_has_twenty_flights_unless_told_otherwise() -> None:
     assert [item["id"] for item in answer["flights"]] == in_order()[:20]
 
 
-async def test_a_flight_by_its_id() -> None:
+async def test_a_flight_by_its_id(batches: Batches) -> None:
     async with connected() as client:
         answer = await client.data('{ text: flight(id: "1") { id number } integer: flight(id: 27004) { id number } }')
-        assert client.taken() == [("flights", 2)]
+        assert batches == {"flights": [[1, 27004]]}
     assert answer == {
         "text": {"id": "1", "number": int(table("flights")[0]["flight"])},
         "integer": {"id": "27004", "number": int(table("flights")[-1]["flight"])},
@@ -225,13 +228,13 @@ async def test_a_flight_that_does_not_exist_is_null(id: str) -> None:
         assert await client.data("query ($id: ID!) { flight(id: $id) { id } }", id=id) == {"flight": None}
 
 
-async def test_an_airport_with_its_departures_and_arrivals() -> None:
+async def test_an_airport_with_its_departures_and_arrivals(batches: Batches) -> None:
     async with connected() as client:
         answer = await client.data(
             """{ airport(code: "JFK") { code name latitude longitude altitude utcOffset dst timeZone
                  departures(first: 30) { id } arrivals { id } } }"""
         )
-        assert client.taken() == [("airports", 1), ("arrivals", 1), ("departures", 1)]
+        assert batches == {"airports": [["JFK"]], "departures(first=30)": [["JFK"]], "arrivals(first=20)": [["JFK"]]}
     assert answer["airport"] == {
         **(pick(
             of("airports", ["faa"], "JFK"), code="faa", name="name", latitude=number("lat"),
@@ -296,7 +299,7 @@ async def test_the_weather_of_a_flight() -> None:
     ],
 )
 async def test_the_limit_is_of_each_parent_and_all_parents_with_the_same_one_share_a_statement(
-    parents: str, field: str, column: str
+    parents: str, field: str, column: str, batches: Batches
 ) -> None:
     values = [value for value in ids_by(column) if value and value not in {"BQN", "PSE", "STT", "SJU"}]
     asked = [value for value in values if parents != "plane" or of("planes", ["tailnum"], value)][:16]
@@ -308,34 +311,37 @@ async def test_the_limit_is_of_each_parent_and_all_parents_with_the_same_one_sha
     async with connected() as client:
         answer = await client.data(f"{{ {roots} }}")
         limits = Counter(place % 3 for place in range(len(asked)))
-        assert sorted(keys or 0 for _, keys in client.taken()) == sorted([len(asked), *limits.values()])
+        sizes = [len(keys) for sent in batches.values() for keys in sent]
+        assert sorted(sizes) == sorted([len(asked), *limits.values()])
+        assert len(client.sql) == len(sizes)
     assert answer == {
         f"p{place}": {field: [{"id": id} for id in ids_by(column)[value][: place % 3 + 1]]}
         for place, value in enumerate(asked)
     }
 
 
-async def test_each_limit_of_one_parent_takes_a_statement() -> None:
+async def test_each_limit_of_one_parent_takes_a_statement(batches: Batches) -> None:
     async with connected() as client:
         answer = await client.data(
             """{ airport(code: "EWR") {
                 few: departures(first: 2) { id } many: departures(first: 200) { id } again: departures(first: 2) { id }
                 some: departures { id } } }"""
         )
-        assert client.taken() == [("airports", 1), ("departures", 1), ("departures", 1), ("departures", 1)]
+        batches.assert_batches({f"departures(first={first})": 1 for first in (2, 20, 200)}, airports=1)
+        assert batches["departures"] == [["EWR"]] * 3
+        assert len(client.sql) == 4
     ids = [{"id": id} for id in ids_by("origin")["EWR"]]
     assert answer["airport"] == {"few": ids[:2], "many": ids[:200], "again": ids[:2], "some": ids[:20]}
 
 
-async def test_four_levels_take_a_statement_a_loader_and_level() -> None:
+async def test_four_levels_take_a_statement_a_loader_and_level(batches: Batches) -> None:
     async with connected() as client:
         answer = await client.data(
             """{ flights(first: 300, origin: "JFK") { destination { code arrivals(first: 3) {
                  id airline { name } plane { model flights(first: 2) { id } } } } } }"""
         )
-        assert [source for source, _ in client.taken()] == [
-            "Query.flights", "airlines", "airports", "arrivals", "flights_of_plane", "planes",
-        ]  # fmt: skip
+        batches.assert_batches(airlines=1, airports=1, arrivals=1, flights_of_plane=1, planes=1)
+        assert len(client.sql) == 6
     for item in answer["flights"]:
         if item["destination"] is not None:
             ids = ids_by("dest")[item["destination"]["code"]][:3]
@@ -359,7 +365,7 @@ def hours(ids: Iterable[str]) -> set[tuple[str, str]]:
     return {(flight(id)["origin"], flight(id)["time_hour"]) for id in ids}
 
 
-async def test_seven_levels_ask_for_each_key_once_and_take_a_statement_a_loader_and_level() -> None:
+async def test_seven_levels_ask_for_each_key_once_and_take_a_statement_a_loader_and_level(batches: Batches) -> None:
     departures = [id for code in ("JFK", "LGA") for id in ids_by("origin")[code][:100]]
     destinations = known("airports", "faa", named(departures, "dest"))
     arrivals = [id for code in destinations for id in ids_by("dest")[code][:5]]
@@ -367,21 +373,26 @@ async def test_seven_levels_ask_for_each_key_once_and_take_a_statement_a_loader_
     flights = [id for tail in planes for id in ids_by("tailnum")[tail][:2]]
     async with connected() as client:
         answer = await client.data(DEEP)
-        assert client.taken() == sorted(
-            [
-                ("airports", 2),
-                ("departures", 2),
-                ("airlines", len(named(departures, "carrier"))),
-                ("airports", len(named(departures, "dest") - {"JFK", "LGA"})),
-                ("weather", len(hours(departures))),
-                ("arrivals", len(destinations)),
-                ("airlines", len(named(arrivals, "carrier") - named(departures, "carrier"))),
-                ("planes", len(named(arrivals, "tailnum"))),
-                ("weather", len(hours(arrivals) - hours(departures))),
-                ("flights_of_plane", len(planes)),
-                ("airports", len(named(flights, "dest") - named(departures, "dest") - {"JFK", "LGA"})),
-            ]
+        batches.assert_batches(
+            airports=3, departures=1, airlines=2, weather=2, arrivals=1, planes=1, flights_of_plane=1
         )
+        assert {name: [len(keys) for keys in sent] for name, sent in batches.items()} == {
+            "airports": [
+                2,
+                len(named(departures, "dest") - {"JFK", "LGA"}),
+                len(named(flights, "dest") - named(departures, "dest") - {"JFK", "LGA"}),
+            ],
+            "departures(first=100)": [2],
+            "airlines": [
+                len(named(departures, "carrier")),
+                len(named(arrivals, "carrier") - named(departures, "carrier")),
+            ],
+            "weather": [len(hours(departures)), len(hours(arrivals) - hours(departures))],
+            "arrivals(first=5)": [len(destinations)],
+            "planes": [len(named(arrivals, "tailnum"))],
+            "flights_of_plane(first=2)": [len(planes)],
+        }
+        assert len(client.sql) == 11
     found = [item for airport in answer.values() for item in airport["departures"]]
     assert [item["id"] for item in found] == departures
     for item in found:
@@ -401,13 +412,17 @@ async def test_seven_levels_ask_for_each_key_once_and_take_a_statement_a_loader_
                 )  # fmt: skip
 
 
-async def test_going_to_and_fro_asks_nothing_twice() -> None:
+async def test_going_to_and_fro_asks_nothing_twice(batches: Batches) -> None:
     fields = "number"
     for _ in range(4):
         fields = f"origin {{ departures(first: 3) {{ {fields} }} }}"
     async with connected() as client:
         await client.data(f"{{ flights(first: 50) {{ {fields} }} }}")
-        assert client.taken() == [("Query.flights", None), ("airports", 3), ("departures", 3)]
+        batches.assert_batches(airports=1, departures=1)
+        assert {name: sorted(keys) for name, (keys,) in batches.items()} == {
+            "airports": ["EWR", "JFK", "LGA"],
+            "departures(first=3)": ["EWR", "JFK", "LGA"],
+        }
 
 
 @pytest.mark.parametrize("query", [ACCEPTANCE, DEEP])
@@ -640,13 +655,14 @@ async def test_a_bad_argument_of_one_field_leaves_its_siblings_answered() -> Non
     assert result.data == {"bad": {"id": "1"}, "airport": None}
 
 
-async def test_a_statement_holds_a_thousand_keys_of_two_parts() -> None:
+async def test_a_statement_holds_a_thousand_keys_of_two_parts(batches: Batches) -> None:
     keys = [(row["origin"], dt.datetime.fromisoformat(row["time_hour"])) for row in table("weather")]
     async with connected() as client:
         loaders = AppLoaders(client.database)
         found = await loaders.weather.load_many(keys)
         assert [(row.origin_code, row.hour) for row in found if row is not None] == keys
-        assert sorted(client.taken()) == [("weather", 226), ("weather", 1000), ("weather", 1000)]
+        assert [len(keys) for keys in batches["weather"]] == [1000, 1000, 226]
+        assert len(client.sql) == 3
 
 
 def test_every_index_serves_a_list_without_sorting() -> None:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from sqlalchemy.ext.asyncio import AsyncSession
 
+    from loader.testing import Batches
+
 HOW_OLD = "{ routeStatistics { age refreshes dirty } }"
 ROUTES = "routes(first: 1000) { originCode destinationCode flights cancelled delayed averageDelay }"
 
@@ -51,9 +53,10 @@ async def test_they_are_what_the_data_says() -> None:
         assert route["averageDelay"] == (pytest.approx(sum(left) / len(left)) if left else None)
 
 
-async def test_the_airports_of_all_routes_take_one_statement() -> None:
+async def test_the_airports_of_all_routes_take_one_statement(batches: Batches) -> None:
     async with demo() as it:
         answer = await it.ask("{ routeStatistics { routes(first: 3) { origin { code } destination { name } } } }")
+        batches.assert_batches(airports=1)
         assert [statement.source for statement in it.database.statements] == ["statistics", "airports"]
     assert [route["origin"]["code"] for route in answer["routeStatistics"]["routes"]] == [
         origin for (origin, _), _ in Counter((row["origin"], row["dest"]) for row in table("flights")).most_common(3)

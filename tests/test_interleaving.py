@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from loader import Loaders, dataloader
 from loader.strawberry import install
-from tests.loops import VirtualClock
+from loader.testing import VirtualClockLoop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -153,13 +153,11 @@ EXPECTED: dict[str, tuple[Callable[[str], Any], dict[str, list[int]]]] = {
 }
 
 
-class Stepper(asyncio.SelectorEventLoop):
+class Stepper(VirtualClockLoop):
     """Runs one callback at a time, of the request that `schedule` names next, or of the other if that one waits."""
 
     def __init__(self, schedule: Iterator[str]) -> None:
-        clock = VirtualClock()
-        super().__init__(clock)
-        self.time = lambda: clock.now  # type: ignore[method-assign]
+        super().__init__()
         self.schedule = schedule
         self.steps = {"a": 0, "b": 0}
         self._ready: deque[asyncio.Handle] = deque()

@@ -16,20 +16,6 @@ async def test_a_test_runs_on_every_kind_of_loop(loop_kind: str) -> None:
     assert (loop.get_task_factory() is not None) == (loop_kind == "eager")
 
 
-async def test_an_hour_of_sleep_takes_no_time() -> None:
-    loop = asyncio.get_running_loop()
-    await asyncio.sleep(3600)
-    assert loop.time() == pytest.approx(3600)
-
-
-def test_a_deadlock_is_an_error() -> None:
-    async def waits_forever() -> None:
-        await asyncio.Event().wait()
-
-    with pytest.raises(loops.DeadlockError):
-        loops.run(waits_forever)
-
-
 def test_a_task_left_behind_is_an_error() -> None:
     async def leaves_a_task() -> None:
         task = asyncio.create_task(asyncio.sleep(1))

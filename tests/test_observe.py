@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import gc
 import logging
 import threading
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,7 +43,7 @@ from tests.fakes import Backend, outcome, together, turns
 from tests.jobs import Job, JobError, fail
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 
 class Seen(Observer):
@@ -648,7 +650,7 @@ async def test_a_batcher_tells_of_what_it_drops_refuses_and_fails() -> None:
             batcher.submit_nowait(3)
         waiting.cancel()
         assert isinstance(await outcome(running), ConnectionError)
-    assert seen.log == ["b opened", "b sent 1", "batcher b refused 1", "batcher b dropped 1", "b failed"]
+    assert seen.log == ["b opened", "batcher b refused 1", "b sent 1", "batcher b dropped 1", "b failed"]
     assert seen.batch.error is ConnectionError
     assert seen.batch.asked == {}
 
@@ -866,3 +868,150 @@ def test_statistics_are_imported_on_demand_and_nothing_else_is_there() -> None:
     assert loader.observe.Statistics is Statistics
     with pytest.raises(AttributeError, match="has no attribute 'Sttistics'"):
         loader.observe.Sttistics  # noqa: B018
+
+
+# -- the contexts in which observers are told
+
+where: ContextVar[str] = ContextVar("where", default="nowhere")
+
+
+class Sets(Observer):
+    """Sets a context variable when a function is about to be called, and notes where keys and runs were asked for."""
+
+    wants_places = False
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+
+    def key_asked(self, batch: BatchRecord, place: Place | None, count: int) -> None:
+        self.log.append((batch.name, where.get(), place, count))
+
+    def batch_sent(self, batch: BatchRecord) -> None:
+        where.set(f"the batch of {batch.name}")
+
+    def run_asked(self, run: RunRecord) -> None:
+        self.log.append((run.name, where.get(), run.triggers))
+
+    def run_started(self, run: RunRecord) -> None:
+        where.set(f"the run of {run.name}")
+
+
+async def tell_where(items: list[Any]) -> list[str]:
+    return [where.get() for _ in items]
+
+
+async def tell_where_it_runs() -> str:
+    return where.get()
+
+
+@pytest.mark.every_loop
+async def test_what_an_observer_sets_when_a_function_is_called_is_set_for_that_function_alone() -> None:
+    with observing(Sets()):
+        for _ in range(2):
+            loader = DataLoader(tell_where, name="l", cache=False)
+            assert await together(loader.load(1), loader.load(2)) == ["the batch of l"] * 2
+            async with Batcher(tell_where, name="b") as batcher:
+                assert await batcher.submit(1) == "the batch of b"
+            async with Coalescer(tell_where_it_runs, name="c") as coalescer:
+                assert await coalescer.request() == "the run of c"
+            assert where.get() == "nowhere"
+    async with Batcher(tell_where) as batcher, Coalescer(tell_where_it_runs) as coalescer:
+        assert (await batcher.submit(1), await coalescer.request()) == ("nowhere", "nowhere")
+
+
+async def test_who_asks_is_told_in_its_own_context_by_loaders_batchers_and_triggers() -> None:
+    sets = Sets()
+
+    async def ask(who: str, start: Callable[[], Awaitable[Any]]) -> None:
+        where.set(who)
+        await start()
+
+    with observing(sets):
+        loader = DataLoader(tell_where, name="l")
+        await together(ask("one", lambda: loader.load(1)), ask("two", lambda: loader.load_many([2, 3])))
+        async with Batcher(tell_where, name="b") as batcher, Coalescer(tell_where_it_runs, name="c") as coalescer:
+            await together(*(ask(who, lambda: batcher.submit(1)) for who in ("one", "two")))
+            coalescer.trigger()
+            coalescer.trigger()
+            await together(*(ask(who, coalescer.request) for who in ("one", "two")))
+    assert sets.log == [
+        ("l", "one", None, 1),
+        ("l", "two", None, 2),
+        ("b", "one", None, 1),
+        ("b", "two", None, 1),
+        ("c", "nowhere", 2),  # the first trigger; the second one joined what was there
+        ("c", "one", 2),
+        ("c", "two", 2),
+    ]
+    assert where.get() == "nowhere"
+
+
+async def test_of_the_contexts_of_those_who_wait_for_a_run_a_bounded_number_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_watching, "MOST_ASKERS", 3)
+    sets = Sets()
+    with observing(sets):
+        async with Debouncer(tell_where_it_runs, wait=1) as debouncer:
+            await together(*(debouncer.request() for _ in range(4)))
+    assert len(sets.log) == 3
+
+
+@pytest.mark.parametrize("within", ["loader", "batcher", "trigger"])
+async def test_a_batch_and_a_run_that_fail_hand_over_their_error_right_before_they_are_over(within: str) -> None:
+    class Failures(Seen):
+        def failed(self, what: BatchRecord | RunRecord, error: BaseException) -> None:
+            assert (what.outcome, what.error) == (Outcome.FAILED, type(error))
+            self.log.append(error)
+
+    async def broken(*_: Any) -> Any:
+        raise JobError("of the function")
+
+    seen = Failures(places=False)
+    with observing(seen):
+        if within == "loader":
+            await outcome(DataLoader(broken).load(1))
+        elif within == "batcher":
+            await outcome(Batcher(broken).submit(1))
+        else:
+            await outcome(Coalescer(broken).request())
+    error, over = seen.log[-2:]
+    assert isinstance(error, JobError)
+    assert over.endswith(" failed")
+
+
+async def test_a_run_that_is_cancelled_before_its_first_step_is_told_from_beginning_to_end_all_the_same() -> None:
+    sets, seen = Sets(), Seen()
+    with observing(sets), observing(seen):
+        coalescer = Coalescer(tell_where_it_runs, name="c", on_error=lambda error: None)
+        coalescer.trigger()
+        await asyncio.sleep(0)
+        assert coalescer._current is not None
+        assert coalescer._current.task is not None
+        coalescer._current.task.cancel()
+        await coalescer.wait_idle()
+    assert seen.log == ["c runs for 1", "c cancelled"]
+    assert await coalescer.request() == "nowhere"
+
+
+async def test_a_batch_of_a_batcher_that_is_cancelled_before_its_first_step_was_never_sent() -> None:
+    seen = Seen()
+    with observing(seen):
+        batcher = Batcher(Backend(), name="b", max_batch_size=1)
+        future = batcher.submit_nowait(1)
+        await batcher.aclose(flush=False)
+        await outcome(future)
+    assert seen.log == ["b opened", "b cancelled"]
+    assert (seen.batch.size, seen.batch.started) == (1, None)
+
+
+async def test_a_run_is_counted_without_the_arguments_of_its_partial() -> None:
+    async def refresh(tenant: str) -> None: ...
+
+    with observing(Statistics()) as statistics:
+        for tenant in ("secret", "other"):
+            async with Coalescer(functools.partial(refresh, tenant)) as coalescer:
+                await coalescer.request()
+    (figures,) = statistics.snapshot()
+    assert figures.name.endswith("refresh")
+    assert figures.calls == 2

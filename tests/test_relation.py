@@ -3,7 +3,6 @@
 import asyncio
 import doctest
 import enum
-import os
 import subprocess
 import sys
 import types
@@ -653,11 +652,9 @@ def test_type_checkers_take_the_class_as_it_stands(checker: list[str], tmp_path:
     (tmp_path / "typed.py").write_text(TYPED)
     (tmp_path / "pyrightconfig.json").write_text('{"typeCheckingMode": "standard"}')
     (tmp_path / "mypy.ini").write_text("[mypy]\n")
-    root = Path(loader.__file__).parent.parent
     result = subprocess.run(
         [sys.executable, "-m", *checker, "typed.py"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root), "MYPYPATH": str(root)},
         capture_output=True,
         text=True,
         check=False,

@@ -78,7 +78,6 @@ def returns_a_future(keys: list[int]) -> asyncio.Future[list[int]]:
         functools.partial(Methods()),
         functools.partial(pairs),
     ],
-    ids=str,
 )
 async def test_every_kind_of_coroutine_or_generator_function_runs_on_the_loop(function: Callable[..., Any]) -> None:
     loader: DataLoader[int, int] = DataLoader(function)
@@ -240,7 +239,7 @@ async def results(loader: DataLoader[Any, Any], keys: list[Any]) -> list[Any]:
     return await loader.load_many(keys, return_exceptions=True)
 
 
-@pytest.mark.parametrize("result", [["a", "b"], ("a", "b"), iter(["a", "b"]), {1: "a", 2: "b"}.values()], ids=str)
+@pytest.mark.parametrize("result", [["a", "b"], ("a", "b"), iter(["a", "b"]), {1: "a", 2: "b"}.values()])
 async def test_values_in_the_order_of_the_keys(result: object) -> None:
     assert await results(returning(result), [1, 2]) == ["a", "b"]
 
@@ -280,7 +279,7 @@ async def test_the_default_stands_in_for_what_a_generator_left_out() -> None:
 @pytest.mark.parametrize(
     "by", ["id", lambda row: row["id"] if isinstance(row, dict) else row.id], ids=["by name", "by function"]
 )
-@pytest.mark.parametrize("rows", [[Row(2), Row(1)], [{"id": 2}, {"id": 1}], (row for row in [Row(2), Row(1)])], ids=str)
+@pytest.mark.parametrize("rows", [[Row(2), Row(1)], [{"id": 2}, {"id": 1}], (row for row in [Row(2), Row(1)])])
 async def test_rows_in_any_order_are_found_by_attribute_item_or_function(rows: Any, by: Any) -> None:
     rows = list(rows) or [Row(2), Row(1)]  # a generator is shared by the parametrised tests
     assert await results(returning(rows, index_by=by), [1, 2]) == [rows[1], rows[0]]

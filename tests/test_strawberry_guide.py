@@ -1,7 +1,7 @@
 """What Strawberry's guide to DataLoaders shows runs the same with its DataLoader and with ours.
 
 Each test is one program of that guide, rewritten around what it shows; the class is all that changes between the two
-runs. At the end stand the differences that docs/comparison.md names.
+runs. At the end stand the differences that docs/migration.md names.
 """
 
 import asyncio

@@ -6,11 +6,12 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-import loader
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # What each expression is for a type checker, in mypy's words; pyright's are made alike below.
 EXAMPLES: dict[str, str] = {
@@ -112,14 +113,12 @@ def check(folder: Path, lines: list[str], *command: str) -> dict[int, str]:
     program = folder / "example.py"
     program.write_text(PREAMBLE + "\n".join(lines) + "\n")
     first = PREAMBLE.count("\n") + 1
-    root = str(Path(loader.__file__).parent.parent)
     done = subprocess.run(
         [sys.executable, "-m", *command, str(program)],
         check=False,  # what they say is what is tested
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**os.environ, "MYPYPATH": root, "PYTHONPATH": root},
     )
     said: dict[int, str] = {}
     for line in done.stdout.splitlines():
@@ -132,7 +131,7 @@ def check(folder: Path, lines: list[str], *command: str) -> dict[int, str]:
 
 CHECKERS = {
     "mypy": ("mypy", "--strict", "--no-error-summary", "--no-incremental", "--cache-dir", os.devnull),
-    "pyright": ("pyright",),
+    "pyright": ("pyright", "--pythonpath", sys.executable),
 }
 
 

@@ -56,7 +56,7 @@ def relation(
     field loads the keys of all its items at once and the field then costs what an attribute costs, unless it has
     permission classes or extensions, which run first.
 
-    Example:
+    Examples:
         >>> import asyncio, strawberry
         >>> from loader import Loaders, dataloader
         >>> from loader.strawberry import install, relation

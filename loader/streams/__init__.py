@@ -85,14 +85,15 @@ class _Operator(AsyncIterator[T]):
 
         Raises:
             StopAsyncIteration: If the source has ended and every value is delivered, or the operator is
-            closed.
+                closed.
             RuntimeError: If another task is waiting for the next value already.
             LoaderClosedError: If an earlier wait for a value was cancelled.
             LoaderLoopError: If the source is being iterated on another event loop.
             RunCancelledError: If the source was cancelled, but the consumer was not.
             Exception: What the source raised.
 
-        Cancellation: Closes the source and ends the iteration, as with an async generator, and waits until
+        Cancellation:
+            Closes the source and ends the iteration, as with an async generator, and waits until
             the source is closed. So `asyncio.wait_for(anext(values), 1)` ends the iteration after a second
             without a value; to wait with a limit and go on, keep the task: `asyncio.wait({task}, timeout=1)`.
         """
@@ -180,13 +181,21 @@ class debounce(_Operator[T]):  # noqa: N801  # used like a function, as contextl
         TypeError: If the source is no async iterable, or a time no number.
         ValueError: If a time is negative or NaN, or `max_wait` is less than `wait`.
 
-    Example:
-        A search runs when the user pauses::
+    Examples:
+        A search runs when the user pauses:
 
-            @strawberry.subscription
-            async def search(self, session: str) -> AsyncIterator[list[Airport]]:
-                async for text in debounce(keystrokes(session), wait=0.2, max_wait=1.0):
-                    yield await find_airports(text)
+        >>> import asyncio
+        >>> from collections.abc import AsyncIterator
+        >>> from loader.streams import debounce
+        >>> async def keystrokes() -> AsyncIterator[str]:
+        ...     for text in ("n", "ne", "new"):
+        ...         yield text
+        >>> async def main() -> None:
+        ...     async with debounce(keystrokes(), wait=0.2, max_wait=1.0) as texts:
+        ...         async for text in texts:
+        ...             print("airports with", text)
+        >>> asyncio.run(main())
+        airports with new
     """
 
     __slots__ = ()
@@ -216,12 +225,21 @@ class throttle(_Operator[T]):  # noqa: N801  # used like a function, as contextl
         TypeError: If the source is no async iterable, or the interval no number.
         ValueError: If the interval is negative or NaN.
 
-    Example:
-        A position on a map moves twice a second, whatever the sensor sends::
+    Examples:
+        A position on a map moves twice a second, whatever the sensor sends:
 
-            @strawberry.subscription
-            async def position(self, flight: strawberry.ID) -> AsyncIterator[Position]:
-                return throttle(positions(flight), interval=0.5)
+        >>> import asyncio
+        >>> from collections.abc import AsyncIterator
+        >>> from loader.streams import throttle
+        >>> async def positions() -> AsyncIterator[int]:
+        ...     for mile in range(10):
+        ...         yield mile
+        ...         await asyncio.sleep(0)
+        >>> async def main() -> None:
+        ...     async with throttle(positions(), interval=0.5) as shown:
+        ...         print([mile async for mile in shown])
+        >>> asyncio.run(main())
+        [0, 9]
     """
 
     __slots__ = ()
@@ -247,12 +265,21 @@ class conflate(_Operator[T]):  # noqa: N801  # used like a function, as contextl
     Raises:
         TypeError: If the source is no async iterable, or `key` no function.
 
-    Example:
-        A departures board on a slow line skips the states of a flight that are no longer true::
+    Examples:
+        A departures board on a slow line skips the states of a flight that are no longer true:
 
-            @strawberry.subscription
-            async def departures(self, origin: str) -> AsyncIterator[Flight]:
-                return conflate(flights(origin), key=lambda flight: flight.id)
+        >>> import asyncio
+        >>> from collections.abc import AsyncIterator
+        >>> from loader.streams import conflate
+        >>> async def flights() -> AsyncIterator[tuple[str, str]]:
+        ...     for state in ("boarding", "closed", "departed"):
+        ...         yield "UA 1", state
+        ...         yield "AA 2", state
+        >>> async def main() -> None:
+        ...     async with conflate(flights(), key=lambda flight: flight[0]) as board:
+        ...         print([flight async for flight in board])
+        >>> asyncio.run(main())
+        [('UA 1', 'boarding'), ('AA 2', 'departed'), ('UA 1', 'departed')]
     """
 
     __slots__ = ()
