@@ -12,13 +12,14 @@ from sqlalchemy import NullPool, text
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.responses import JSONResponse, RedirectResponse
+from starlette.responses import JSONResponse
 from starlette.routing import Mount, Route, WebSocketRoute
 from uvicorn.config import STARTUP_FAILURE
 
 from example_app import log
 from example_app.build import database_url
 from example_app.database import Database, engine_for
+from example_app.home import Home
 from example_app.loaders import AppLoaders
 from example_app.metrics import Metrics
 from example_app.schema import make_schema
@@ -71,9 +72,6 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
     def make_loaders(_: HTTPConnection) -> AppLoaders:
         return AppLoaders(database)
 
-    def home(_: Request) -> RedirectResponse:
-        return RedirectResponse("/graphql")
-
     async def health(_: Request) -> JSONResponse:
         healthy = await checks.do("database", reaches, url)
         shown = {"service": "ok", "database": "ok" if healthy else "cannot be reached"}
@@ -90,12 +88,12 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
 
     graphql = View(make_schema(settings), make_loaders, service, settings)
     routes = [
-        Route("/", home),
         Route("/health", health),
         Route("/metrics", metrics.show),
         Route("/graphql", graphql),
         WebSocketRoute("/graphql", graphql),
         Mount("/inspector", inspector),
+        *Home(service, settings).routes,
     ]
     cors = Middleware(
         CORSMiddleware,

@@ -110,11 +110,11 @@ class Schema(strawberry.Schema):
             return ExecutionResult(data=None, errors=[GraphQLError(reason)])
 
 
-def make_schema(settings: Settings) -> Schema:
+def make_schema(settings: Settings, kind: type[Schema] = Schema, *, plan: bool = True) -> Schema:
     """The schema, which holds operations to the settings and logs them."""
     extensions = [OperationLog, LoaderExtension, *limits(settings)]
-    schema = Schema(Query, Mutation, Subscription, extensions=extensions)
-    install(schema, loaders=AppLoaders)
+    schema = kind(Query, Mutation, Subscription, extensions=extensions)
+    install(schema, loaders=AppLoaders, plan=plan)
     return schema
 
 

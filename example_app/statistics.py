@@ -1,6 +1,6 @@
 """Route statistics: one snapshot for all readers, refreshed once for a burst of mutations.
 
-A mutation marks them dirty. That triggers the debouncer, which lets the burst go on for a moment, and then refreshes
+A mutation marks them dirty. That triggers the debouncer, which lets the burst go on until it pauses, and then refreshes
 the snapshot; what is marked while it loads leads to one more refresh. Readers get the old statistics meanwhile.
 """
 # ruff: noqa: D101, D102, TC003  # the graph's descriptions say what types and fields are; Strawberry reads annotations
@@ -25,7 +25,8 @@ from loader.strawberry import relation
 if TYPE_CHECKING:
     from example_app.database import Database
 
-BURST = 0.5  # seconds from the first mutation to the refresh
+BURST = 0.5  # seconds from the last mutation of a burst to the refresh
+AT_LATEST = 5.0  # seconds from the first
 LAST_REFRESH = 5.0  # seconds that closing gives to the refresh that is due or under way
 FRESH_FOR = 60.0  # seconds after which what other processes wrote is seen, too
 
@@ -50,13 +51,12 @@ class Statistics:
         self.database = database
         self.snapshot = Snapshot(self._load, fresh_for=FRESH_FOR)
         self.dirty = False
-        self._refreshing = Debouncer(self._refresh, wait=BURST)
+        self._refreshing = Debouncer(self._refresh, wait=BURST, max_wait=AT_LATEST)
 
     def mark_dirty(self) -> None:
         """Say that a flight has changed."""
-        if not self.dirty:
-            self.dirty = True
-            self._refreshing.trigger()
+        self.dirty = True
+        self._refreshing.trigger()
 
     async def current(self) -> RouteStatistics:
         """The statistics at once, if there are any; stale ones are refreshed behind that."""
