@@ -62,7 +62,7 @@ QUESTIONS = [
     Question(
         "departures",
         "A day's departures from JFK, with airline, aircraft, weather and destination",
-        150,
+        100,
         """query Departures($first: Int!) {
   flights(origin: "JFK", day: 15, first: $first) {
     number
@@ -98,7 +98,7 @@ QUESTIONS = [
     Question(
         "aircraft",
         "The aircraft that left LaGuardia one day, and in what weather they fly where",
-        60,
+        50,
         """query Aircraft($first: Int!) {
   flights(origin: "LGA", day: 15, first: $first) {
     number
@@ -117,7 +117,7 @@ QUESTIONS = [
     Question(
         "deep",
         "Six levels down from Newark: its departures, their airlines, where those fly, and who else flies there",
-        40,
+        30,
         """query Deep($first: Int!) {
   airport(code: "EWR") {
     departures(first: $first) {
@@ -203,8 +203,8 @@ class Comparison:
             schema.extensions = [*schema.extensions, Recording]
         self.ways = [
             Way("one", "One lookup per field", "Every field asks the database by itself.", by_hand, OneByOne),
-            Way("hand", "Loaders by hand", "An async resolver per field awaits a loader.", by_hand, AppLoaders),
-            Way("planned", "Planned relations", "A line per field; lists load ahead.", planned, AppLoaders),
+            Way("hand", "Loaders by hand", "Each field has a resolver that awaits a loader.", by_hand, AppLoaders),
+            Way("planned", "Planned relations", "A field is a line; lists load ahead.", planned, AppLoaders),
         ]
         self._turn = asyncio.Lock()
         self._waiting = 0

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 24
 BINS = 96
-PHASES = (("gathers", "opened", "sent"), ("queues", "sent", "started"), ("runs", "started", "finished"))
+PHASES = (("gathers", "opened", "started"), ("runs", "started", "finished"))
 
 
 def waterfall(timeline: Timeline, statements: list[tuple[str, float]], began: float, seconds: float) -> dict[str, Any]:

@@ -89,9 +89,9 @@ async def test_many_mutations_in_a_burst_refresh_them_once() -> None:
 async def test_mutations_that_never_pause_are_seen_all_the_same() -> None:
     async with demo() as it:
         await it.ask(HOW_OLD)
-        for _ in range(11):
+        for _ in range(int(AT_LATEST / BURST * 2) + 1):
             await it.ask(delay(LEFT[0], minutes=90))
-            await asyncio.sleep(AT_LATEST / 10)
+            await asyncio.sleep(BURST / 2)
         assert (await it.ask(HOW_OLD))["routeStatistics"]["refreshes"] == 2
 
 

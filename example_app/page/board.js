@@ -137,7 +137,7 @@ function inWords(status, flight) {
   if (status === "DEPARTED") return `Departed ${atMinute(new Date(flight.departure))}${late}`;
   if (status === "CANCELLED") return "Cancelled";
   if (status === "SCHEDULED") return "On time";
-  return flight.delayedBy > 0 ? `Delayed by you, ${flight.delayedBy} min` : "Delayed";
+  return flight.delayedBy > 0 ? `Delayed ${flight.delayedBy} min` : "Delayed";
 }
 
 /** Shows how the connection is. */

@@ -82,7 +82,8 @@ function showVerdict({ equal, values }) {
   const most = { statements: Math.max(...all.map(({ took }) => took.statements)), seconds: Math.max(...all.map(({ took }) => took.seconds)) };
   for (const card of all) card.compareWith(most);
   byId("legend").hidden = false;
-  if (equal) showState(verdict, "equal", `The three answers are equal: ${counted(values, "value")} compared.`);
+  const [first, last] = [all[0], all.at(-1)].map(({ took }) => number(took.statements));
+  if (equal) showState(verdict, "equal", `The three answers are equal, ${counted(values, "value")} compared: ${first} statements, or ${last}.`);
   else if (equal === null) showState(verdict, "bad", "The answers cannot be compared: not every way came to an end.");
   else showState(verdict, "bad", "The answers differ. They should not: did somebody change the data meanwhile?");
 }
@@ -129,7 +130,7 @@ class Card {
     this.more.replaceChildren(
       ...event.errors.map((error) => h("p", { class: "error" }, `Not a whole answer: ${error}.`)),
       waterfall(event.waterfall),
-      h("details", {}, h("summary", {}, `SQL: ${counted(event.sql.length, "text")}`), event.sql.map(sql)));
+      h("details", {}, h("summary", {}, "The SQL"), h("div", { class: "sql", tabindex: 0, role: "group", "aria-label": "Statements" }, event.sql.map(sql))));
   }
 
   /** Shows how much it took beside the way that took most. */
@@ -139,7 +140,7 @@ class Card {
 }
 
 function sql({ text, times }) {
-  return h("figure", {}, h("figcaption", {}, `${number(times)} ×`), h("pre", { tabindex: 0 }, h("code", {}, shortened(text))));
+  return h("figure", {}, h("figcaption", {}, `${number(times)} ×`), h("pre", {}, h("code", {}, shortened(text))));
 }
 
 /** A statement without most of its columns and parameters. */

@@ -10,8 +10,7 @@ function showTheme(theme) {
   const root = document.documentElement;
   if (theme === "system") delete root.dataset.theme;
   else root.dataset.theme = theme;
-  byId("theme").textContent = theme[0].toUpperCase() + theme.slice(1);
-  byId("theme").setAttribute("aria-label", `Theme: ${theme}`);
+  byId("theme").textContent = `Theme: ${theme}`;
 }
 
 let theme = THEMES.includes(remembered("theme", "localStorage")) ? remembered("theme", "localStorage") : "system";

@@ -1,4 +1,4 @@
-// What happened when: a row for each batch; where there are hundreds, a row for each loader, the darker the busier.
+// What happened when: a row for each batch; where there are hundreds, a row for each loader, the stronger the busier.
 
 import { h, styled } from "./dom.js";
 import { counted, duration, number } from "./format.js";
@@ -29,5 +29,5 @@ function strip(row, rows) {
 
 function line(name, size, spoken, plot) {
   return h("li", { title: [name, size, spoken].filter(Boolean).join(", ") },
-    h("span", { class: "name" }, h("span", {}, name), h("small", {}, size)), plot);
+    h("span", { class: "name" }, h("span", {}, name.split("(")[0]), h("small", {}, size)), plot);
 }
