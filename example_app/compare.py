@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from strawberry import Schema
 
     from example_app.database import Database
+    from example_app.questions import Question
     from example_app.service import Service
     from example_app.settings import Settings
 
@@ -39,104 +40,6 @@ MOST_STATEMENTS = 5_000  # of one way: a question that takes more is stopped
 MOST_WAITING = 10  # comparisons: one at a time is made, and these may wait
 PROGRESS = 0.2  # seconds from one report of a way under way to the next
 MOST_ERRORS = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked. Delays that visitors make do not change the answer.
-
-    Attributes:
-        id: What the page calls it by.
-        title: What it asks, in words.
-        first: The variable `$first`: how many there are to begin with.
-        query: The same as GraphQL.
-    """
-
-    id: str
-    title: str
-    first: int
-    query: str
-
-
-QUESTIONS = [
-    Question(
-        "departures",
-        "A day's departures from JFK, with airline, aircraft, weather and destination",
-        100,
-        """query Departures($first: Int!) {
-  flights(origin: "JFK", day: 15, first: $first) {
-    number
-    scheduledDeparture
-    airline { name }
-    plane { manufacturer model }
-    weather { temperature windSpeed }
-    destination { name }
-  }
-}""",
-    ),
-    Question(
-        "onward",
-        "The same, and which flights each destination gets",
-        100,
-        """query Onward($first: Int!) {
-  flights(origin: "JFK", day: 15, first: $first) {
-    number
-    airline { name }
-    plane { model }
-    weather { temperature }
-    destination {
-      name
-      arrivals(first: 3) {
-        number
-        airline { name }
-        plane { model }
-      }
-    }
-  }
-}""",
-    ),
-    Question(
-        "aircraft",
-        "The aircraft that left LaGuardia one day, and in what weather they fly where",
-        50,
-        """query Aircraft($first: Int!) {
-  flights(origin: "LGA", day: 15, first: $first) {
-    number
-    plane {
-      model
-      seats
-      flights(first: 5) {
-        date
-        destination { name }
-        weather { temperature visibility }
-      }
-    }
-  }
-}""",
-    ),
-    Question(
-        "deep",
-        "Six levels down from Newark: its departures, their airlines, where those fly, and who else flies there",
-        30,
-        """query Deep($first: Int!) {
-  airport(code: "EWR") {
-    departures(first: $first) {
-      airline {
-        name
-        flights(first: 4) {
-          destination {
-            name
-            arrivals(first: 2) {
-              plane { model }
-            }
-          }
-        }
-      }
-    }
-  }
-}""",
-    ),
-]
 
 
 class Lone(AppLoaders):
@@ -200,7 +103,7 @@ class Comparison:
         by_hand = make_schema(settings, ByHand, plan=False)
         planned = make_schema(settings)
         for schema in by_hand, planned:
-            schema.extensions = [*schema.extensions, Recording]
+            schema.extensions = (*schema.extensions, Recording)
         self.ways = [
             Way("one", "One lookup per field", "Every field asks the database by itself.", by_hand, OneByOne),
             Way("hand", "Loaders by hand", "Each field has a resolver that awaits a loader.", by_hand, AppLoaders),
@@ -261,7 +164,7 @@ class Comparison:
 
 
 def verdict(answers: list[Any]) -> dict[str, Any]:
-    """Whether answers are the same to the letter, as canonical JSON, and how many values each has; None is no answer."""
+    """Whether answers are the same as canonical JSON, and how many values each has; None is a missing answer."""
     if None in answers:
         return {"equal": None, "values": 0}
     texts = {json.dumps(answer, sort_keys=True, separators=(",", ":")) for answer in answers}

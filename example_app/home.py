@@ -11,7 +11,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from strawberry.http.websocket_origin import is_same_origin
 
-from example_app.compare import QUESTIONS, Comparison
+from example_app.compare import Comparison
+from example_app.questions import QUESTIONS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What happened when in an operation, as the page draws it: a row for each batch, or, if there are many, for each loader."""
+"""What happened when in an operation, as the page draws it: a row for each batch or, of many, for each loader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from loader.timeline import Timeline
 
 MOST_ROWS = 24
-BINS = 96
+PARTS = 96
 PHASES = (("gathers", "opened", "started"), ("runs", "started", "finished"))
 
 
@@ -44,14 +44,14 @@ def waterfall(timeline: Timeline, statements: list[tuple[str, float]], began: fl
 
 def _by_loader(rows: list[dict[str, Any]], seconds: float) -> list[dict[str, Any]]:
     """How many batches of each loader run at a time, on average of each of the parts that the time is cut into."""
-    busy: dict[str, list[float]] = defaultdict(lambda: [0.0] * BINS)
+    busy: dict[str, list[float]] = defaultdict(lambda: [0.0] * PARTS)
     count: dict[str, int] = defaultdict(int)
-    width = seconds / BINS
+    width = seconds / PARTS
     for row in rows:
         count[row["name"]] += 1
         for bit in row["bits"]:
             if bit["phase"] == "runs":
-                for bin in range(int(bit["begin"] / width), min(int(bit["end"] / width) + 1, BINS)):
-                    inside = min(bit["end"], (bin + 1) * width) - max(bit["begin"], bin * width)
-                    busy[row["name"]][bin] += inside / width
+                for part in range(int(bit["begin"] / width), min(int(bit["end"] / width) + 1, PARTS)):
+                    inside = min(bit["end"], (part + 1) * width) - max(bit["begin"], part * width)
+                    busy[row["name"]][part] += inside / width
     return [{"name": name, "batches": count[name], "busy": [round(each, 2) for each in busy[name]]} for name in count]

@@ -6,14 +6,15 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from example_app import compare
 from example_app.by_hand import ByHand
-from example_app.compare import MOST_WAITING, QUESTIONS, Comparison, Question, verdict
+from example_app.compare import MOST_WAITING, Comparison, verdict
+from example_app.questions import QUESTIONS, Question
 from example_app.schema import make_schema
 from example_app.settings import Settings
 from tests.test_example_data import flight, ids_by
@@ -102,10 +103,12 @@ async def test_one_comparison_is_made_at_a_time_and_no_more_than_some_wait() -> 
         order: list[int] = []
 
         async def visitor(number: int) -> Any:
+            told = []
             async with aclosing(comparison.events(SMALL)) as events:
-                async for each in events:
+                async for event in events:
                     order.append(number)
-            return each
+                    told.append(event)
+            return told[-1]
 
         last = await asyncio.gather(*map(visitor, range(MOST_WAITING + 2)))
         assert [each.get("equal") for each in last] == [True] * (MOST_WAITING + 1) + [None]

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from example_app import home
-from example_app.compare import QUESTIONS
 from example_app.home import FILES
+from example_app.questions import QUESTIONS
 from tests.test_example_view import client
 
 pytestmark = pytest.mark.real_time
@@ -21,7 +21,7 @@ POLICY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("path", ["/", "/page/main.js", "/page/page.css", "/page/icon.svg", "/page/no.js", "/questions"])
+@pytest.mark.parametrize("path", ["/", "/page/main.js", "/page/page.css", "/page/icon.svg", "/page/none", "/questions"])
 async def test_nothing_runs_or_comes_from_elsewhere(path: str) -> None:
     async with client() as asking:
         answer = await asking.get(path)

@@ -30,6 +30,7 @@ export class Board {
     if (origin) this.controls.origin.value = origin;
     if (speed) this.controls.speed.value = speed;
     this.since = new Date(since < END ? since : BEGIN);
+    this.running = false;
     this.controls.addEventListener("change", () => this.follow());
     this.controls.addEventListener("submit", (event) => event.preventDefault());
     window.addEventListener("pagehide", () => this.remember());
@@ -37,36 +38,40 @@ export class Board {
     this.follow();
   }
 
-  /** What the board's clock shows; it stands while the connection is lost. */
+  /** What the board's clock shows; it runs from the first event of a connection to its loss, and never back. */
   now() {
-    if (!this.socket.live) return this.since;
-    return new Date(this.since.getTime() + (performance.now() - this.seen) * Number(this.controls.speed.value));
+    if (!this.running) return this.since;
+    return new Date(this.since.getTime() + (performance.now() - this.seen) * this.speed);
   }
 
   follow() {
     this.stop?.();
-    if (this.seen !== undefined) this.since = this.now();
+    this.stand();
     this.clear();
-    this.seen = performance.now();
     this.stop = this.socket.subscribe(SUBSCRIPTION, () => this.variables(), {
       next: (data) => this.receive(data.departures),
+      lost: () => this.stand(),
       error: (message) => this.say(message),
       complete: () => { setTimeout(() => this.goOn(), 1000); },
     });
   }
 
   variables() {
+    this.stand();
     this.clear(); // a new connection tells everything that is on the board
-    this.seen = performance.now();
-    return { origin: this.controls.origin.value, speed: Number(this.controls.speed.value), since: this.since.toISOString() };
+    this.speed = Number(this.controls.speed.value);
+    return { origin: this.controls.origin.value, speed: this.speed, since: this.since.toISOString() };
+  }
+
+  stand() {
+    this.since = this.now();
+    this.running = false;
   }
 
   /** After the end of the month begins it again; a server that stops ends the board too, and the next one goes on. */
   goOn() {
-    if (this.now() >= new Date(END)) {
-      this.since = new Date(BEGIN);
-      this.seen = undefined;
-    }
+    this.stand();
+    if (this.since >= new Date(END)) this.since = new Date(BEGIN);
     this.follow();
   }
 
@@ -83,9 +88,12 @@ export class Board {
 
   receive({ time, status, flight }) {
     this.empty.hidden = true;
-    this.since = new Date(time);
-    this.seen = performance.now();
-    this.remember();
+    if (!this.running || new Date(time) > this.now()) {
+      this.since = new Date(time);
+      this.seen = performance.now();
+      this.running = true;
+      this.remember();
+    }
     const line = this.lines.get(flight.id) ?? this.place(flight);
     line.flight = flight;
     line.gone = status === "DEPARTED" || status === "CANCELLED";

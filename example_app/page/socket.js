@@ -21,10 +21,13 @@ export class Socket {
     this.connect();
   }
 
-  /** Subscribes; `variables` is called anew for each connection. A function that ends it is returned. */
-  subscribe(query, variables, { next, error, complete }) {
+  /**
+   * Subscribes, and returns a function that ends it; `variables` is called anew for each connection. The handlers are
+   * `next`, `error`, `complete`, and `lost`, if what is shown should stand still until it is connected again.
+   */
+  subscribe(query, variables, handlers) {
     const id = String(this.nextId++);
-    this.subscriptions.set(id, { query, variables, next, error, complete });
+    this.subscriptions.set(id, { query, variables, ...handlers });
     if (this.live) this.start(id);
     return () => {
       if (this.subscriptions.delete(id) && this.live) this.send({ type: "complete", id });
@@ -84,6 +87,7 @@ export class Socket {
 
   lost() {
     this.live = false;
+    for (const subscription of this.subscriptions.values()) subscription.lost?.();
     this.socket = null;
     clearInterval(this.pulse);
     clearTimeout(this.patience);
