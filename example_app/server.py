@@ -43,7 +43,8 @@ def serve(url: URL, settings: Settings, host: str, port: int, workers: int) -> i
     # We bind the socket ourselves: uvicorn would report a failure only after starting the application.
     with _listen(host, port) as listener, attached(url):
         shown = f"[{host}]" if ":" in host else host
-        print(f"GraphiQL is at http://{shown}:{listener.getsockname()[1]}/graphql (Ctrl+C stops it)")
+        name = "GraphiQL" if settings.graphiql else "GraphQL"
+        print(f"{name} is at http://{shown}:{listener.getsockname()[1]}/graphql (Ctrl+C stops it)")
         print(f"A query to try there:\n  {TRY}", flush=True)
         options: dict[str, Any] = {
             "log_config": None,
