@@ -12,6 +12,7 @@ PARTS = {
     "batcher": "the Batcher beside a call for each item and a queue by hand",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
+    "load": "the demo under load for two minutes, beside Strawberry's DataLoader",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 
