@@ -257,7 +257,7 @@ def _static(name: str) -> Response:
     return Response(content, headers=HEADERS, media_type=TYPES[name[name.rindex(".") :]])
 
 
-def _asset(request: Request) -> Response:
+async def _asset(request: Request) -> Response:
     # For everybody: the page that says why it is not shown has a style too, and there is nothing secret in it.
     return _static(request.path_params["name"])
 

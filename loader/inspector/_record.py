@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING
+from weakref import WeakKeyDictionary
 
+from loader import Scope
 from loader.inspector._store import Ended
 from loader.observe import Observer, Statistics
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
-    from loader import Scope
     from loader.inspector._store import Store
     from loader.observe import BatchRecord, Figures, Place, RunRecord
 
@@ -20,14 +21,16 @@ MOST_NAMES = 300
 class Recorder(Observer):
     """Observes the process: has every scope collected, and counts by name.
 
+    A `DataLoader` that was not declared belongs to no scope; what it does for an operation is put down to the scope
+    that asks.
+
     Attributes:
         left_out: Whether there were more names than are counted: somebody makes them as it goes.
     """
 
-    wants_places = False
-
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._collectors: WeakKeyDictionary[Scope, Collector] = WeakKeyDictionary()
         self._statistics = Statistics()
         self._names: set[tuple[str, str]] = set()
         self.left_out = False
@@ -47,7 +50,17 @@ class Recorder(Observer):
         return True
 
     def scope_opened(self, scope: Scope) -> None:
-        scope.observe(Collector(self._store))
+        collector = self._collectors[scope] = Collector(self._store)
+        scope.observe(collector)
+
+    def _asking(self) -> Collector | None:
+        """The collector of the scope that asks."""
+        scope = Scope.current()
+        return None if scope is None else self._collectors.get(scope)
+
+    def batch_opened(self, batch: BatchRecord) -> None:
+        if batch.scope is None and batch.kind == "loader" and (collector := self._asking()) is not None:
+            collector.batch_opened(batch)
 
     def batch_sent(self, batch: BatchRecord) -> None:
         if self._counts(batch.kind, batch.label):
@@ -58,6 +71,8 @@ class Recorder(Observer):
             self._statistics.batch_finished(batch)
 
     def key_cached(self, name: str, scope: Scope | None, place: Place | None, count: int) -> None:
+        if scope is None and (collector := self._asking()) is not None:
+            collector.key_cached(name, scope, place, count)
         if self._counts("loader", name.partition("(")[0]):
             self._statistics.key_cached(name, scope, place, count)
 

@@ -1,7 +1,7 @@
 // One operation: what it took, what to change, and its batches over time.
 
-import { byId, h } from "./dom.js";
-import { batches, clock, counted, duration, hintTitle, label, number, place } from "./format.js";
+import { byId, fill, h } from "./dom.js";
+import { batches, clock, counted, duration, hintTitle, label, lined, number, place } from "./format.js";
 import { Waterfall } from "./waterfall.js";
 
 export class Detail {
@@ -15,7 +15,7 @@ export class Detail {
   clear() {
     this.id = null;
     this.waterfall = null;
-    this.element.replaceChildren(h("div", { class: "blank" },
+    fill(this.element, h("div", { class: "blank" },
       h("h2", {}, "Choose an operation"),
       h("p", {}, "Its batches over time, where they were asked for, and what to change are shown here. ",
         h("kbd", {}, "j"), " and ", h("kbd", {}, "k"), " move through the list, ", h("kbd", {}, "Enter"), " opens, ",
@@ -30,7 +30,7 @@ export class Detail {
     if (this.id !== id) return;
     this.waterfall = null;
     if (found.error) {
-      this.element.replaceChildren(back(), h("div", { class: "blank" }, h("h2", {}, "Not to be shown"), h("p", {}, found.error)));
+      fill(this.element, back(), h("div", { class: "blank" }, h("h2", {}, "Not to be shown"), h("p", {}, found.error)));
     } else {
       this.show(found);
     }
@@ -44,7 +44,7 @@ export class Detail {
     const span = Math.max(operation.seconds, ...entries.map((entry) => entry.finished ?? entry.started ?? begun));
     const waterfall = entries.length > 0 ? new Waterfall(entries, span) : null;
     this.waterfall = waterfall;
-    this.element.replaceChildren(
+    fill(this.element,
       back(),
       header(operation, data),
       data.hints.length > 0 && hints(data.hints),
@@ -128,7 +128,12 @@ function hints(found) {
       h("h4", {}, hintTitle(hint.kind), h("span", {}, label(hint.loader))),
       hint.place && h("p", { class: "place" }, h("code", {}, place(hint.place)), hint.place.file && ` in ${hint.place.function}`),
       h("p", {}, `${hint.evidence}.`),
-      h("p", { class: "remedy" }, h("strong", {}, "Do: "), `${hint.remedy}.`))));
+      h("p", { class: "remedy" }, h("strong", {}, "Do: "), withCode(`${hint.remedy}.`)))));
+}
+
+/** A text whose parts in backquotes are code. */
+function withCode(text) {
+  return text.split("`").map((part, index) => (index % 2 === 1 ? h("code", {}, part) : part));
 }
 
 function fallSection(waterfall, entries, data) {
@@ -172,5 +177,5 @@ function perLoader(entries, cached) {
       h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))),
       h("tbody", {}, [...lines].map(([name, each]) => h("tr", {},
         h("th", { scope: "row" }, name), h("td", {}, number(each.count)), h("td", {}, number(each.size)),
-        h("td", {}, number(each.cached)), h("td", {}, each.count > 0 ? duration(each.longest) : "–")))))));
+        h("td", {}, number(each.cached)), h("td", {}, each.count > 0 ? lined(each.longest) : "–")))))));
 }

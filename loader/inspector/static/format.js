@@ -2,18 +2,21 @@
 
 const whole = new Intl.NumberFormat("en");
 const three = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+const allThree = new Intl.NumberFormat("en", { minimumSignificantDigits: 3, maximumSignificantDigits: 3 });
 
 /** A time span, given in seconds. */
-export function duration(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
+export function duration(seconds, digits = three) {
+  if (seconds === 0) return "0 ms";
   const size = Math.abs(seconds);
-  if (size === 0) return "0 ms";
-  if (size < 0.0001) return `${three.format(seconds * 1e6)} µs`;
-  if (size < 0.9995) return `${three.format(seconds * 1e3)} ms`;
-  if (size < 120) return `${three.format(seconds)} s`;
+  if (size < 0.0009995) return `${digits.format(seconds * 1e6)} µs`;
+  if (size < 0.9995) return `${digits.format(seconds * 1e3)} ms`;
+  if (size < 120) return `${digits.format(seconds)} s`;
   if (size < 7200) return `${whole.format(Math.round(seconds / 60))} min`;
   return `${whole.format(Math.round(seconds / 3600))} h`;
 }
+
+/** The same with three digits always, for a column. */
+export const lined = (seconds) => duration(seconds, allThree);
 
 export const number = (value) => whole.format(value);
 export const rounded = (value) => three.format(value);
@@ -30,6 +33,12 @@ export function sized(entry) {
   const of = entry.capacity === null ? "" : `/${number(entry.capacity)}`;
   const what = entry.kind === "loader" ? "key" : "item";
   return `${number(entry.size)}${of} ${what}${entry.size === 1 && !of ? "" : "s"}`;
+}
+
+/** The same in short, for a column. */
+export function tally(entry) {
+  if (entry.isRun) return number(entry.triggers);
+  return entry.capacity === null ? number(entry.size) : `${number(entry.size)}/${number(entry.capacity)}`;
 }
 
 const clockTime = new Intl.DateTimeFormat(undefined, {

@@ -1,6 +1,6 @@
 // What each loader did since the inspector was made: counts, and how sizes and times are spread.
 
-import { byId, h, styled } from "./dom.js";
+import { byId, fill, h, styled } from "./dom.js";
 import { counted, duration, number, rounded } from "./format.js";
 
 const PACE = 1000; // milliseconds at least between two looks
@@ -31,11 +31,11 @@ export class LoadersView {
     if (text === this.shown) return;
     this.shown = text;
     const { loaders, left_out: leftOut } = JSON.parse(text);
-    this.element.replaceChildren(
+    fill(this.element,
       h("header", { class: "loaders-head" }, h("h2", {}, "Loaders"),
         h("p", { class: "quiet" }, "Everything that this process did since the inspector was made, in operations or outside of them.")),
-      ...(loaders.length > 0 ? loaders.map(card) : [blank()]),
-      leftOut ? h("p", { class: "left-out" }, "There are more names than are counted: somebody makes them as it goes.") : "",
+      loaders.length > 0 ? loaders.map(card) : blank(),
+      leftOut && h("p", { class: "left-out" }, "There are more names than are counted: somebody makes them as it goes."),
     );
   }
 }
@@ -76,7 +76,7 @@ function chart(title, { bounds, counts, count, mean, p50, p95 }, shown) {
   const upTo = (bound) => (bound === null ? `over ${shown(bounds.at(-1))}` : `≤ ${shown(bound)}`);
   const rows = first < 0 ? [] : counts.slice(first, last + 1).map((each, index) => {
     const bound = bounds[first + index] ?? null;
-    const bar = styled(h("i"), { width: `${(100 * each) / most}%` });
+    const bar = each > 0 && styled(h("i"), { width: `${(100 * each) / most}%` });
     return h("tr", {}, h("th", { scope: "row" }, upTo(bound)), h("td", { class: "bar-cell" }, bar), h("td", {}, number(each)));
   });
   return h("figure", {},

@@ -61,7 +61,7 @@ const THEMES = ["system", "light", "dark"];
 function theme(chosen) {
   if (chosen === "system") delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = chosen;
-  byId("theme").textContent = `Theme: ${chosen}`;
+  byId("theme").lastChild.textContent = chosen;
 }
 
 function remembered() {

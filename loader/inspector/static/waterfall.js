@@ -1,7 +1,7 @@
 // An operation's batches and runs over time. Only the rows that can be seen are in the document.
 
 import { h, styled } from "./dom.js";
-import { duration, label, place, sized } from "./format.js";
+import { duration, label, lined, place, sized, tally } from "./format.js";
 import { hideTip, showTip } from "./tip.js";
 
 const ROW = 28; // pixels
@@ -19,11 +19,11 @@ export class Waterfall {
     this.at = 0; // the row that Tab reaches
     this.rows = new Map(); // by position among the shown ones
     this.axis = h("div", { class: "axis", "aria-hidden": "true" });
-    this.head = h("div", { class: "fall-head" }, h("div", { class: "corner" }, "Batch"), this.axis);
+    this.head = h("div", { class: "fall-head" }, h("div", { class: "corner" }, h("span", {}, "Batch"), h("span", {}, "Size"), h("span", {}, "Run time")), this.axis);
     this.body = h("div", { class: "fall-body", role: "list", "aria-label": "Batches in the order of their beginning" });
     this.element = h("div", {
       class: "fall", tabindex: -1,
-      onscroll: () => { hideTip(); this.draw(); },
+      onscroll: () => this.draw(),
       onkeydown: (event) => this.onKey(event),
     }, this.head, this.body);
     this.zoomText = h("output", { class: "zoom-text" }, "1×");
@@ -52,7 +52,7 @@ export class Waterfall {
 
   layOut() {
     if (!this.element.isConnected || this.element.clientWidth === 0) return;
-    this.nameWidth = this.element.clientWidth < 560 ? 132 : 248;
+    this.nameWidth = this.element.clientWidth < 560 ? 164 : 312;
     this.plotWidth = Math.max(this.element.clientWidth - this.nameWidth - 1, 120) * this.zoom;
     styled(this.element, { "--names": `${this.nameWidth}px`, "--plot": `${this.plotWidth}px` });
     this.body.style.height = `${this.shown.length * ROW}px`;
@@ -102,16 +102,11 @@ export class Waterfall {
     const bad = entry.outcome !== null && entry.outcome !== "done" && entry.outcome !== "empty";
     const bar = h("span", { class: bad ? "bits bad" : "bits" }, times.map(({ phase, begin, end }) =>
       styled(h("i", { class: phase }), { left: percent(begin / this.span), width: percent((end - begin) / this.span) })));
-    const begin = times[0].begin / this.span;
     const end = times.at(-1).end / this.span;
-    const fact = h("span", { class: "fact" }, this.factOf(entry, bad));
-    if (end < 0.72) styled(fact, { left: `calc(${percent(end)} + 8px)` });
-    else if (begin > 0.28) styled(fact, { right: `calc(${percent(1 - begin)} + 6px)` });
-    else {
-      fact.classList.add("inside");
-      styled(fact, { left: `calc(${percent(begin)} + 6px)` });
-    }
-    const name = shortName(entry.name);
+    const became = entry.outcome === null ? "under way" : entry.outcome === "empty" ? "not sent" : entry.outcome;
+    const note = became !== "done" && h("span", { class: "note" }, bad ? `× ${became}` : became);
+    if (note) styled(note, end < 0.8 ? { left: `calc(${percent(end)} + 8px)` } : { right: `calc(${percent(1 - end)} + 6px)` });
+    const ran = entry.started === null || entry.finished === null ? "–" : lined(entry.finished - entry.started);
     const row = h("div", {
       class: "fall-row", role: "listitem", tabindex: index === this.at ? 0 : -1,
       "aria-setsize": this.shown.length, "aria-posinset": index + 1, "aria-label": spoken(entry),
@@ -120,16 +115,11 @@ export class Waterfall {
       onfocus: () => { this.at = index; this.mark(entry); showTip(row, tipOf(entry), row); },
       onblur: () => { hideTip(row); this.mark(null); },
       onclick: () => row.focus(),
-    }, h("span", { class: "row-name" }, h("span", { class: "row-text" }, name)), h("span", { class: "plot" }, bar, fact));
+    }, h("span", { class: "row-name" }, h("span", {}, shortName(entry.name)), h("span", {}, tally(entry)), h("span", {}, ran)),
+    h("span", { class: "plot" }, bar, note));
     row.entry = entry;
     this.rows.set(index, row);
     return styled(row, { top: `${index * ROW}px` });
-  }
-
-  factOf(entry, bad) {
-    const took = entry.started === null || entry.finished === null ? null : entry.finished - entry.started;
-    const what = bad ? entry.outcome : entry.outcome === null ? "under way" : entry.outcome === "empty" ? "not sent" : "";
-    return [sized(entry), took !== null && duration(took), what].filter(Boolean).join(" · ");
   }
 
   /** Marks what an entry came from and waited for. */
@@ -150,10 +140,20 @@ export class Waterfall {
     const room = this.element.clientHeight - this.head.offsetHeight;
     if (top < this.element.scrollTop) this.element.scrollTop = top;
     else if (top + ROW > this.element.scrollTop + room) this.element.scrollTop = top + ROW - room;
+    this.showTime(phases(this.shown[to], this.span)[0].begin);
     this.draw();
+    this.element.scrollIntoView({ block: "nearest" });
     const row = this.rows.get(to);
     row.tabIndex = 0;
     row.focus({ preventScroll: true });
+  }
+
+  /** Scrolls sideways where a moment is out of sight. */
+  showTime(moment) {
+    const x = (moment / this.span) * this.plotWidth;
+    const { scrollLeft, clientWidth } = this.element;
+    const seen = clientWidth - this.nameWidth;
+    if (x < scrollLeft || x > scrollLeft + seen - 24) this.element.scrollLeft = x - seen / 3;
   }
 
   onKey(event) {
