@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.responses import RedirectResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
 
 from example_app.database import Database
 from example_app.loaders import AppLoaders
 from example_app.schema import schema
 from example_app.service import Service
+from loader.inspector import Inspector
 from loader.strawberry.asgi import GraphQL
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 def create_app(url: URL) -> Starlette:
     """The application on a database that is there already (`build.database_url`)."""
     service = Service(Database(url))
+    inspector = Inspector()  # at /inspector, for the machine that the demo runs on
 
     class App(GraphQL[None]):
         async def get_context(self, request: Any, response: Any) -> dict[str, Any]:
@@ -43,9 +45,11 @@ def create_app(url: URL) -> Starlette:
         try:
             yield
         finally:
+            await inspector.aclose()
             await service.aclose()
 
     # The older protocol is left out: its tasks are not waited for when a connection ends.
     graphql = App(schema, make_loaders, graphql_ide="graphiql", subscription_protocols=[GRAPHQL_TRANSPORT_WS_PROTOCOL])
     routes = [Route("/", home), Route("/graphql", graphql), WebSocketRoute("/graphql", graphql)]
+    routes.append(Mount("/inspector", inspector))
     return Starlette(routes=routes, lifespan=lifespan)

@@ -11,6 +11,7 @@ import time
 import tracemalloc
 import weakref
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -30,7 +31,7 @@ from tests.fakes import turns
 from tests.serving import Server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 TOKEN = "correct horse battery staple"  # noqa: S105
 SCRIPT = "<script>alert(1)</script>"
@@ -292,6 +293,58 @@ def ended(name: str, batches: int, *, places: int = 1, size: int = 0) -> _store.
 
 def kept(store: _store.Store) -> list[str]:
     return [operation.timeline.name for operation in store.after(0)]
+
+
+def fill_with_batches(timeline: Timeline, *, places: int = 1, waits: int = 0, name: str = "Shop.users") -> None:
+    """Batches of which nothing is shared: texts and numbers are objects of their own."""
+    for number in range(1000, 1200):
+        batch = BatchRecord(f"{name}{number}", "loader", time.perf_counter(), None, None)
+        batch.sent, batch.started, batch.finished = time.perf_counter(), time.perf_counter(), time.perf_counter()
+        batch.size = number
+        for place in range(places):
+            batch.ask(Place("", 0, f"field{place}.{number}"), time.perf_counter(), number)
+        batch.refetched[Place("", 0, f"cleared.{number}")] = number
+        batch.waited_for = timeline.batches[-waits:] if waits else []
+        timeline.batches.append(batch)
+
+
+def fill_with_runs(timeline: Timeline) -> None:
+    for number in range(1000, 2000):
+        run = RunRecord(f"run {number}", "coalescer", time.perf_counter(), number, time.perf_counter())
+        run.finished = time.perf_counter()
+        timeline.runs.append(run)
+
+
+def fill_with_counts(timeline: Timeline) -> None:
+    timeline.cached.update({f"name {number}": number for number in range(1000, 2000)})
+
+
+@pytest.mark.parametrize(
+    "fill",
+    [
+        fill_with_batches,
+        partial(fill_with_batches, places=20),
+        partial(fill_with_batches, waits=3),
+        partial(fill_with_batches, name="\N{SNAKE}" * 500),
+        partial(fill_with_batches, name="x" * 200 + "("),
+        fill_with_runs,
+        fill_with_counts,
+    ],
+)
+def test_an_operation_takes_no_more_than_it_is_said_to_weigh(fill: Callable[[Timeline], None]) -> None:
+    gc.collect()
+    tracemalloc.start()
+    try:
+        timeline = Timeline("Users")
+        fill(timeline)
+        operation = _store.Operation(1, "abc", _store.Ended(timeline, 1.0, 0), 10**9)
+        del timeline
+        operation.summary()
+        gc.collect()
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken <= operation.weight
 
 
 def test_the_oldest_operations_give_way_to_new_ones() -> None:

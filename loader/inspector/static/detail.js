@@ -4,6 +4,8 @@ import { byId, fill, h } from "./dom.js";
 import { batches, clock, counted, duration, hintTitle, label, lined, number, place } from "./format.js";
 import { Waterfall } from "./waterfall.js";
 
+const MOST_HINTS = 4; // that are shown at once: the waterfall should be in sight
+
 export class Detail {
   constructor() {
     this.element = byId("detail");
@@ -124,11 +126,17 @@ async function copied(button, text) {
 function hints(found) {
   return h("section", { "aria-labelledby": "hints-title" },
     h("h3", { id: "hints-title" }, counted(found.length, "hint")),
-    found.map((hint) => h("article", { class: "hint-card" },
-      h("h4", {}, hintTitle(hint.kind), h("span", {}, label(hint.loader))),
-      hint.place && h("p", { class: "place" }, h("code", {}, place(hint.place)), hint.place.file && ` in ${hint.place.function}`),
-      h("p", {}, `${hint.evidence}.`),
-      h("p", { class: "remedy" }, h("strong", {}, "Do: "), withCode(`${hint.remedy}.`)))));
+    found.slice(0, MOST_HINTS).map(card),
+    found.length > MOST_HINTS && h("details", {},
+      h("summary", {}, counted(found.length - MOST_HINTS, "more hint")), found.slice(MOST_HINTS).map(card)));
+}
+
+function card(hint) {
+  return h("article", { class: "hint-card" },
+    h("h4", {}, hintTitle(hint.kind), h("span", {}, label(hint.loader))),
+    hint.place && h("p", { class: "place" }, h("code", {}, place(hint.place)), hint.place.file && ` in ${hint.place.function}`),
+    h("p", {}, `${hint.evidence}.`),
+    h("p", { class: "remedy" }, h("strong", {}, "Do: "), withCode(`${hint.remedy}.`)));
 }
 
 /** A text whose parts in backquotes are code. */

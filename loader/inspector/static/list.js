@@ -38,6 +38,7 @@ export class List {
       this.rows.set(operation.id, row);
       fresh.prepend(row.item);
       row.item.hidden = !this.matches(row);
+      row.item.classList.toggle("fresh", !event.reset);
     }
     this.element.prepend(fresh);
     for (const [id, row] of this.rows) {
@@ -145,5 +146,5 @@ function makeRow(operation) {
       hints.length > 0 && h("span", { class: "mark hint" }, counted(hints.length, "hint")),
       failures > 0 && h("span", { class: "mark bad" }, `${failures} failed`)));
   const words = [operation.name, ...operation.loaders, ...hints, ...hints.map(hintTitle)];
-  return { operation, link, item: h("li", {}, link), text: words.join("\n").toLowerCase() };
+  return { operation, link, item: h("li", { onanimationend: ({ currentTarget }) => currentTarget.classList.remove("fresh") }, link), text: words.join("\n").toLowerCase() };
 }

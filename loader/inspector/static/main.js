@@ -19,7 +19,7 @@ let before = null; // the operation that was open
 async function show() {
   const [, view = "", id = ""] = location.hash.slice(1).split("/");
   const isLoaders = view === "loaders";
-  const open = view === "operations" && id ? decodeURIComponent(id) : null;
+  const open = view === "operations" && id ? id : null;
   hideTip();
   byId("operations-view").hidden = isLoaders;
   byId("loaders-view").hidden = !isLoaders;
