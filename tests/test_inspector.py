@@ -22,6 +22,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import Mount
 
+from example_app.app import create_app
 from loader import Batcher, Coalescer, DataLoader, LoaderOverloadedError, Loaders, Scope, _hooks, _watching, dataloader
 from loader.inspector import Inspector, _live, _record, _store
 from loader.inspector._access import is_loopback
@@ -29,6 +30,7 @@ from loader.observe import BatchRecord, Outcome, Place, Reason, RunRecord, asked
 from loader.timeline import Timeline
 from tests.fakes import turns
 from tests.serving import Server
+from tests.test_example_data import built
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -717,6 +719,17 @@ async def test_it_mounts_under_any_asgi_app_that_says_where(inspector: Inspector
         assert response.status_code == 307
         assert response.headers["location"] == "./the%20inspector/?token=a"
         assert (await asking.get("/anything")).headers["location"] == "./the%20inspector/"
+
+
+@pytest.mark.real_time
+async def test_the_demo_has_it() -> None:
+    app = create_app(built())
+    query = {"query": "query First { flights(first: 2) { airline { name } } }"}
+    async with app.router.lifespan_context(app), client(app) as asking:
+        assert "errors" not in (await asking.post("/graphql", json=query)).json()
+        (operation,) = (await asking.get("/inspector/api/operations")).json()["operations"]
+    assert (operation["name"], operation["loaders"]) == ("First", ["AppLoaders.airlines"])
+    assert _hooks.everywhere == []
 
 
 @pytest.mark.parametrize(

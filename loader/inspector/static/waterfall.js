@@ -90,10 +90,11 @@ export class Waterfall {
     for (let tick = begin; tick * step <= Math.min((from + width) / scale, this.span); tick += 1) {
       const x = tick * step * scale;
       if (x > 0 && x > this.plotWidth - TICK / 2) break; // it would not fit
-      ticks.push(styled(h("span", {}, duration(tick * step)), { left: `${x}px` }));
+      ticks.push(styled(h("span", {}, tickLabel(tick, step, this.span)), { left: `${x}px` }));
     }
     this.axis.replaceChildren(...ticks);
-    styled(this.element, { "--step": `${step * scale}px` });
+    // The lines are repeated from the first tick in sight: rounded from the beginning they would be off by then.
+    styled(this.element, { "--step": `${step * scale}px`, "--first": `${begin * step * scale}px` });
   }
 
   makeRow(index) {
@@ -112,7 +113,7 @@ export class Waterfall {
       "aria-setsize": this.shown.length, "aria-posinset": index + 1, "aria-label": spoken(entry),
       onmouseenter: () => showTip(row, tipOf(entry), bar.firstChild),
       onmouseleave: () => { if (document.activeElement !== row) hideTip(row); },
-      onfocus: () => { this.at = index; this.mark(entry); showTip(row, tipOf(entry), row); },
+      onfocus: () => { this.at = index; this.mark(entry); showTip(row, tipOf(entry), row.firstChild); },
       onblur: () => { hideTip(row); this.mark(null); },
       onclick: () => row.focus(),
     }, h("span", { class: "row-name" }, h("span", {}, shortName(entry.name)), h("span", {}, tally(entry)), h("span", {}, ran)),
@@ -186,6 +187,13 @@ function phases(entry, span) {
 function niceStep(least) {
   const power = 10 ** Math.floor(Math.log10(least));
   return [1, 2, 5, 10].find((base) => base * power >= least * 0.999) * power;
+}
+
+/** The time of a tick, with as many digits as tell it from the next one. */
+function tickLabel(tick, step, span) {
+  const [unit, name] = span >= 1 ? [1, "s"] : span >= 1e-3 ? [1e-3, "ms"] : [1e-6, "µs"];
+  const digits = Math.min(Math.max(-Math.floor(Math.log10((step / unit) * 1.001)), 0), 9);
+  return `${((tick * step) / unit).toFixed(digits)} ${name}`;
 }
 
 /** A name without the class that most of them share, which the tooltip has. */
