@@ -408,6 +408,7 @@ def test_a_record_of_one_operation_keeps_none_of_another() -> None:
     (before,) = first.timeline.batches
     waiting, inside = second.timeline.batches
     waiting.waited_for, inside.parents, inside.waited_for = [before], [waiting, before], [waiting]
+    waiting.finished = None  # of a loader that another operation waits for too
     long = Place("", 0, "x" * 999)
     waiting.ask(long, 0.0)
     store.ended.append(second)
@@ -512,6 +513,8 @@ async def test_what_happens_after_the_end_of_a_scope_changes_nothing(inspector: 
         ({"memory": 1.5}, TypeError, "memory=.*a whole number, not 1.5"),
         ({"memory": 1000}, ValueError, "memory=.*at least 1,048,576, not 1,000"),
         ({"token": ""}, ValueError, "at least 16 characters, not one of 0"),
+        ({"token": "a sécret of the Académie"}, ValueError, "ASCII characters"),
+        ({"token": "a token with its line end\n"}, ValueError, "without blanks"),
         ({"token": b"0123456789abcdef"}, TypeError, "a string or None, not bytes"),
     ],
 )
@@ -837,7 +840,7 @@ async def test_operations_are_sent_as_they_end(inspector: Inspector) -> None:
     await operate("meanwhile")
     async with streamed(inspector, last_id) as stream:
         assert await stream.names() == ["meanwhile"]
-    for unknown in ("another-1", "nonsense", f"{inspector._store.run}-x"):
+    for unknown in ("another-1", "nonsense", f"{inspector._store.run}-x", f"{inspector._store.run}-{'9' * 5000}"):
         async with streamed(inspector, unknown) as stream:
             assert (await stream.next())["reset"] is True
     assert inspector._store._told == []

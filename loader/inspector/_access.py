@@ -61,7 +61,7 @@ class Access:
 
     Raises:
         TypeError: If the token is no string.
-        ValueError: If it is too short to be a secret; an empty one is what an unset variable gives.
+        ValueError: If it is too short to be a secret (an unset variable gives an empty one), or cannot be sent.
     """
 
     def __init__(self, token: str | None) -> None:
@@ -71,6 +71,10 @@ class Access:
             raise ValueError(
                 f"Inspector(token=) takes a secret of at least {SHORTEST} characters, not one of {len(token)}: "
                 "secrets.token_urlsafe() makes one; None serves the loopback interface only"
+            )
+        if token is not None and not (token.isascii() and token.isprintable() and token == token.strip()):
+            raise ValueError(
+                "Inspector(token=) takes ASCII characters, without blanks around them: a header carries it"
             )
         self.token_wanted = token is not None
         self._digest = "" if token is None else _digest(token)
@@ -112,8 +116,7 @@ class Access:
 
 
 def _digest(token: str) -> str:
-    # Surrogates are what a header may hold that is no UTF-8.
-    return sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256(token.encode()).hexdigest()
 
 
 def _is_of_another_site(request: Request) -> bool:

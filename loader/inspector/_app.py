@@ -85,10 +85,10 @@ class Inspector:
 
     Raises:
         TypeError: If an argument is of another type.
-        ValueError: If the token is too short, or a number too small.
+        ValueError: If the token is too short or cannot be sent, or a number is too small.
     """
 
-    def __init__(self, *, token: str | None = None, operations: int = 500, memory: int = 16 * 2**20) -> None:
+    def __init__(self, *, token: str | None = None, operations: int = 500, memory: int = 32 * 2**20) -> None:
         for name, value, least in (("operations", operations, 1), ("memory", memory, LEAST_MEMORY)):
             if not isinstance(value, int) or isinstance(value, bool):
                 raise TypeError(f"Inspector({name}=) takes a whole number, not {value!r}")
@@ -122,7 +122,7 @@ class Inspector:
             await self._app(scope, receive, send)
 
     def close(self) -> None:
-        """Observe no more, and let the streams of open pages end; what was seen is still there to be read."""
+        """Observe no new operation, and let the streams of open pages end; what was seen is still there to be read."""
         self._stop()
         self._live.close()
 

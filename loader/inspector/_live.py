@@ -49,7 +49,7 @@ class Live:
         loop = asyncio.get_running_loop()
         news = asyncio.Event()
         run, _, number = last_id.rpartition("-")
-        known = run == self._store.run and number.isdecimal()
+        known = run == self._store.run and number.isdecimal() and len(number) < 20
         position, reset = (int(number) if known else 0), not known
         pending = False
 

@@ -16,11 +16,11 @@ from loader.observe import BatchRecord, Outcome, Place
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Container, Iterable
 
     from loader.observe import RunRecord
 
-BATCH, PLACE, RUN = 1024, 400, 320
+BATCH, PLACE, RUN, LINK = 1024, 400, 320, 16
 """Bytes that a record of each kind takes at most, without its texts; measured, and held by a test."""
 
 LONGEST = 300  # characters of a name; parameters and aliases are somebody else's choice
@@ -183,11 +183,11 @@ def _detached(timeline: Timeline, most: int) -> tuple[Timeline, int]:
     weight = BATCH
     copies: dict[BatchRecord, BatchRecord] = {}
     for batch in timeline.batches:
-        weight += _weight(batch)
+        weight += _weight(batch, copies)
         if weight > most:
             break
         # One that a batcher still works on is told of its end in place; it waits for nothing.
-        copies[batch] = batch if batch.finished is None else _copy(batch)
+        copies[batch] = batch if batch.finished is None and batch.kind == "batcher" else _copy(batch)
     for run in timeline.runs:
         weight += RUN + getsizeof(run.name)
         if weight > most:
@@ -208,11 +208,11 @@ def _detached(timeline: Timeline, most: int) -> tuple[Timeline, int]:
     return kept, min(weight, most)
 
 
-def _weight(batch: BatchRecord) -> int:
+def _weight(batch: BatchRecord, copies: Container[BatchRecord]) -> int:
     places = [*batch.asked, *batch.refetched]
-    texts = sum(getsizeof(place.function) for place in places)
-    records = 1 + len(batch.waited_for)  # a holder of another operation is copied too
-    return records * BATCH + getsizeof(batch.name) + len(places) * PLACE + texts
+    texts = getsizeof(batch.name) + sum(getsizeof(place.function) for place in places)
+    records = 1 + sum(holder not in copies for holder in batch.waited_for)  # one of another operation is copied too
+    return records * BATCH + len(places) * PLACE + texts + LINK * (len(batch.parents) + len(batch.waited_for))
 
 
 def _copy(batch: BatchRecord) -> BatchRecord:
