@@ -1,9 +1,9 @@
-"""What observing costs a request: statistics, a timeline and hints of everything, beside nobody observing."""
+"""What observing costs a request: statistics, a timeline and hints of everything, the inspector, nobody at all."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import strawberry
@@ -22,6 +22,7 @@ from benchmarks.requests import (
 )
 from benchmarks.table import show
 from loader.hints import LogHints
+from loader.inspector import Inspector
 from loader.observe import Statistics, observing
 from loader.strawberry import install
 from loader.timeline import Timeline
@@ -84,18 +85,28 @@ WAYS: dict[str, tuple[strawberry.Schema, str]] = {
     "async def resolvers": (LOADED, "loaded"),
 }
 
-OBSERVERS: dict[str, Callable[[], list[Observer]]] = {
-    "nobody": list,
-    "statistics": lambda: [Statistics()],
-    "statistics, timeline and hints": lambda: [Statistics(), Timeline(), LogHints()],
+
+def by(*observers: Observer) -> ExitStack:
+    """A context in which these observe."""
+    stack = ExitStack()
+    for observer in observers:
+        stack.enter_context(observing(observer))
+    return stack
+
+
+OBSERVERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "nobody": by,
+    "statistics": lambda: by(Statistics()),
+    "statistics, timeline and hints": lambda: by(Statistics(), Timeline(), LogHints()),
+    "the inspector": lambda: closing(Inspector()),
 }
 
 
-async def observed(observers: list[Observer], schema: strawberry.Schema, query: str, context: Any) -> float:
+async def observed(
+    observers: AbstractContextManager[object], schema: strawberry.Schema, query: str, context: Any
+) -> float:
     """The CPU seconds of a request that is observed."""
-    with ExitStack() as stack:
-        for observer in observers:
-            stack.enter_context(observing(observer))
+    with observers:
         return await cpu_time(schema, query, context)
 
 

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import JSONResponse, RedirectResponse
-from starlette.routing import Route, WebSocketRoute
+from starlette.routing import Mount, Route, WebSocketRoute
 from uvicorn.config import STARTUP_FAILURE
 
 from example_app import log
@@ -26,6 +26,7 @@ from example_app.service import Service
 from example_app.settings import Settings, StartError
 from example_app.view import View
 from loader import SingleFlight
+from loader.inspector import Inspector
 from loader.observe import observing
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
     """The application on a database that is there already (`build.database_url`)."""
     settings = settings or Settings()
     metrics = Metrics()
+    inspector = Inspector()  # at /inspector, for the machine that the demo runs on
 
     def count(statement: Statement) -> None:
         log.count_statement(statement)
@@ -83,6 +85,7 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
             try:
                 yield
             finally:
+                await inspector.aclose()
                 await service.aclose()
 
     graphql = View(make_schema(settings), make_loaders, service, settings)
@@ -92,6 +95,7 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
         Route("/metrics", metrics.show),
         Route("/graphql", graphql),
         WebSocketRoute("/graphql", graphql),
+        Mount("/inspector", inspector),
     ]
     cors = Middleware(
         CORSMiddleware,
