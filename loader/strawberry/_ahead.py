@@ -7,25 +7,28 @@ for it, so that everything gathers in the same batches as without a plan.
 from __future__ import annotations
 
 import asyncio
+import sys
 from functools import partial
+from itertools import islice
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from strawberry.types.cast import get_strawberry_type_cast
 
 from loader.observe import asked_from
+from loader.strawberry._asked import Attribute
 from loader.strawberry._places import place_in_query
 from loader.strawberry._relation import asks_nothing
 from loader.strawberry._several import Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 
     from graphql.pyutils import Path
 
     from loader import DeclaredLoader
+    from loader.strawberry._asked import Asked, Node, Place, Required
     from loader.strawberry._operation import Operation
-    from loader.strawberry._plan import Asked, Node, Place, Required
 
     Names = tuple[str, ...]
     """Where in a list's items something is asked: the names that lead there."""
@@ -84,17 +87,39 @@ class Ahead:
         """Ask for what is asked of some values, down to where it has to be loaded first."""
         found: dict[tuple[Asked, Names], dict[Any, None]] = {}
         _collect(values, required, place, names, found)
+        wanted: dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], list[Any]]] = {}
         for (asked, below), found_keys in found.items():
             keys = [key for key in found_keys if not asks_nothing(key)]
             if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
                 raise UnfitError  # None where there has to be an object
             if keys:
-                self._ask(asked, below, keys)
+                relation = asked.relation
+                loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
+                wanted.setdefault(loader, {})[asked, below] = keys
+        for loader, by_asked in wanted.items():
+            if len(by_asked) == 1 or sum(map(len, by_asked.values())) <= _room(loader, by_asked):
+                for (asked, below), keys in by_asked.items():
+                    self._ask(loader, asked, below, keys)
+            else:
+                self._ask_in_order(loader, by_asked, _in_order(values, required, place, names))
 
-    def _ask(self, asked: Asked, names: Names, keys: list[Any]) -> None:
-        relation = asked.relation
-        loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
-        ask = partial(_answered_together, loader, keys, alone=relation.answers_one_by_one)
+    def _ask_in_order(
+        self,
+        loader: DeclaredLoader[Any, Any, Any],
+        wanted: Mapping[tuple[Asked, Names], list[Any]],
+        order: Iterable[tuple[Asked, Names, Any]],
+    ) -> None:
+        """Ask for what several relations ask of one loader, so that each batch gets the keys that resolvers give it."""
+        rest = iter(dict.fromkeys(each for each in order if each[:2] in wanted and not asks_nothing(each[2])))
+        while part := list(islice(rest, _room(loader, wanted))):
+            by_asked: dict[tuple[Asked, Names], list[Any]] = {}
+            for asked, names, key in part:
+                by_asked.setdefault((asked, names), []).append(key)
+            for (asked, names), keys in by_asked.items():
+                self._ask(loader, asked, names, keys)
+
+    def _ask(self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]) -> None:
+        ask = partial(_answered_together, loader, keys, alone=asked.relation.answers_one_by_one)
         if loader.observed:
             ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
         for future, its_keys in ask():
@@ -167,6 +192,15 @@ def _itself(key: Any) -> Any:
     return key
 
 
+def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, Names]]) -> int:
+    """How many keys one may ask for in any order: those that come into the same batch, and are answered together."""
+    if any(asked.relation.answers_one_by_one for asked, _ in wanted):
+        return 1
+    if loader._max_batch_size is None:
+        return sys.maxsize
+    return loader._max_batch_size - (0 if loader._open is None else len(loader._open.callers.futures))
+
+
 # -- looking at values -----------------------------------------------------------------------------------------
 
 
@@ -188,14 +222,36 @@ def _collect(
         _collect([each for value in values for each in value], required[1:], place, names, found)
         return
     for node, objects in _sorted(place, values, kinds):
-        for asked in node.relations:
-            keys = found.setdefault((asked, (*names, asked.name)), {})
-            keys.update(dict.fromkeys(map(asked.relation.find_key, objects)))
-        for name, read, its_required, below in node.attributes:
-            if below.nodes:
-                _collect(list(map(read, objects)), its_required, below, (*names, name), found)
+        for field in node.fields:
+            if isinstance(field, Attribute):
+                held = list(map(field.read, objects))
+                if field.place.nodes:
+                    _collect(held, field.required, field.place, (*names, field.name), found)
+                else:
+                    _check(set(map(type, held)), field.required)
             else:
-                _check(set(map(type, map(read, objects))), its_required)
+                keys = found.setdefault((field, (*names, field.name)), {})
+                keys.update(dict.fromkeys(map(field.relation.find_key, objects)))
+
+
+def _in_order(
+    values: Iterable[Any], required: Required, place: Place, names: Names
+) -> Iterator[tuple[Asked, Names, Any]]:
+    """The keys as resolvers would ask for them, object by object: of values that `_collect` has looked at."""
+    for value in values:
+        if value is None or isinstance(value, BaseException):
+            continue
+        if len(required) > 1:
+            yield from _in_order(value, required[1:], place, names)
+            continue
+        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
+        for field in () if node is None else node.fields:
+            below = (*names, field.name)
+            if isinstance(field, Attribute):
+                if field.place.nodes:
+                    yield from _in_order([field.read(value)], field.required, field.place, below)
+            else:
+                yield field, below, field.relation.find_key(value)
 
 
 def _check(kinds: set[type], required: Required) -> bool:

@@ -249,7 +249,7 @@ class RelationField(StrawberryField):
             value = asked_from(place_of_field(info), loader.load, key)
         else:
             value = loader.load(key)
-        value.add_done_callback(_seen)
+        value.add_done_callback(seen)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
     @cached_property
@@ -257,7 +257,7 @@ class RelationField(StrawberryField):
         return isinstance(self.type, StrawberryList)
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def seen(future: asyncio.Future[Any]) -> None:
     """Look at a failure: an operation that was cancelled does not, and asyncio need not miss that."""
     if not future.cancelled():
         future.exception()
