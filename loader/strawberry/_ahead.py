@@ -119,7 +119,7 @@ class Ahead:
                 self._ask(loader, asked, names, keys)
 
     def _ask(self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]) -> None:
-        ask = partial(_answered_together, loader, keys, alone=asked.relation.answers_one_by_one)
+        ask = partial(_answered_together, loader, keys, alone=asked.one_by_one)
         if loader.observed:
             ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
         for future, its_keys in ask():
@@ -194,7 +194,7 @@ def _itself(key: Any) -> Any:
 
 def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, Names]]) -> int:
     """How many keys one may ask for in any order: those that come into the same batch, and are answered together."""
-    if any(asked.relation.answers_one_by_one for asked, _ in wanted):
+    if any(asked.one_by_one for asked, _ in wanted):
         return 1
     if loader._max_batch_size is None:
         return sys.maxsize

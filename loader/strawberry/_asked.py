@@ -25,18 +25,27 @@ class Asked:
         arguments: Its arguments, as its loader gets them.
         place: What is asked of its values.
         required: Whether its value may be None.
+        one_by_one: Whether the batch function is an async generator: the keys of a batch are not answered together.
     """
 
-    __slots__ = ("arguments", "name", "place", "relation", "required")
+    __slots__ = ("arguments", "name", "one_by_one", "place", "relation", "required")
 
     def __init__(
-        self, name: str, relation: RelationField, arguments: dict[str, Any], place: Place, required: Required
+        self,
+        name: str,
+        relation: RelationField,
+        arguments: dict[str, Any],
+        place: Place,
+        required: Required,
+        *,
+        one_by_one: bool,
     ) -> None:
         self.name = name
         self.relation = relation
         self.arguments = arguments
         self.place = place
         self.required = required
+        self.one_by_one = one_by_one
 
 
 class Attribute:

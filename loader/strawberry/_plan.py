@@ -12,6 +12,7 @@ was loaded, the list is completed then, with what is there.
 
 from __future__ import annotations
 
+import inspect
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -151,9 +152,13 @@ class Plan:
             field = definition.extensions.get("strawberry-definition")
             required = _required(definition.type)
             if isinstance(field, RelationField) and field.may_be_planned:
-                arguments = self._arguments(executor, field, definition, group)
+                declaration = self._operation.declared(field.declaration)
+                # A loader that refuses keys depends on who asks first.
+                refuses = "max_pending" in declaration.options
+                arguments = None if refuses else self._arguments(executor, field, definition, group)
                 if arguments is not None:
-                    node.fields.append(Asked(response_name, field, arguments, place, required))
+                    one_by_one = inspect.isasyncgenfunction(declaration.method)
+                    node.fields.append(Asked(response_name, field, arguments, place, required, one_by_one=one_by_one))
                     continue
             elif _is_attribute(field, definition):
                 node.fields.append(Attribute(response_name, _reader(field), place, required))
