@@ -214,7 +214,7 @@ async def test_submit_many_refuses_what_is_one_item_or_none() -> None:
     async with Batcher(handler) as batcher:
         for wrong in ("ab", b"ab", 7):
             with pytest.raises(
-                TypeError, match="submit_many takes an iterable of items, not .*; one item is for submit"
+                TypeError, match=r"submit_many takes an iterable of items, not .*; one item is for submit"
             ):
                 await batcher.submit_many(wrong)  # type: ignore[arg-type]  # what is tested
     assert batches == []

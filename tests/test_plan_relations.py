@@ -946,7 +946,10 @@ def guests() -> list[Guest]:
 @strawberry.type
 class House:
     guests: list[Guest] = strawberry.field(resolver=guests)
-    crowd: list[list[Guest | None]] = strawberry.field(resolver=lambda: [guests()[:2], [None, *guests()[2:]]])
+
+    @strawberry.field
+    def crowd(self) -> list[list[Guest | None]]:
+        return [[*guests()[:2]], [None, *guests()[2:]]]
 
 
 HOUSE = schemas(House, Halls, types=[Person, Robot])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from types import NoneType
@@ -18,11 +19,11 @@ from strawberry.types.cast import get_strawberry_type_cast
 from loader.observe import asked_from
 from loader.strawberry._asked import Attribute
 from loader.strawberry._places import place_in_query
-from loader.strawberry._relation import asks_nothing
+from loader.strawberry._relation import asks_nothing, seen
 from loader.strawberry._several import Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from graphql.pyutils import Path
 
@@ -45,27 +46,38 @@ class Ahead:
 
     Attributes:
         planned: For each relation, with its arguments, the outcome of each key.
-        ready: Done when everything is loaded, or when the list must not wait for more.
+        completed: The list, or a task that completes it. That begins in the very turn in which everything is loaded, or
+            in which the list must not wait for more, so that what it still asks for is asked for when it would be
+            without a plan.
     """
 
-    __slots__ = ("_asked", "_operation", "_path", "planned", "ready")
+    __slots__ = ("_asked", "_complete", "_operation", "_path", "completed", "planned")
 
-    def __init__(self, operation: Operation, path: Path) -> None:
+    def __init__(self, operation: Operation, path: Path, complete: Callable[[dict[Hashable, Any]], Any]) -> None:
         self._operation = operation
         self._path = path
-        self._asked: set[asyncio.Future[list[Any]]] = set()
+        self._complete = complete
+        self._asked: dict[asyncio.Future[list[Any]], tuple[Asked, Names, list[Any]]] = {}
         self.planned: dict[Hashable, dict[Any, Any]] = {}
-        self.ready: asyncio.Future[None]
+        self.completed: asyncio.Future[Any]
+
+    @property
+    def waits(self) -> bool:
+        """Whether not everything is loaded."""
+        return bool(self._asked)
 
     def start(self, values: Sequence[Any], required: Required, place: Place) -> bool:
         """Ask for what is asked of `values`; whether there is anything to wait for, or loaded."""
         try:
-            self.ready = _Ready(self, loop=asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False  # each field says so
+        self.completed = _Completed(self, loop=loop)
+        try:
             self._look(values, required, place, ())
         except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
-            self.leave()
+            self.completed.cancel()
             return False
-        self._settle()
         return bool(self._asked or self.planned)
 
     def leave(self) -> None:
@@ -73,13 +85,25 @@ class Ahead:
         for future in self._asked:
             future.cancel()
 
-    def _settle(self) -> None:
-        if not self._asked:
-            self._end()
+    def give_up(self) -> None:
+        """Cancel the completing, if it has begun."""
+        if self.completed.done() and not self.completed.cancelled() and self.completed.exception() is None:
+            completed = self.completed.result()
+            if asyncio.isfuture(completed):
+                completed.cancel()
 
     def _end(self) -> None:
-        if not self.ready.done():
-            self.ready.set_result(None)
+        """Complete the list, with what is there."""
+        for future, (asked, names, keys) in self._asked.items():
+            if future.done():
+                with suppress(Exception):  # as above
+                    self._put(asked, names, keys, future.result())
+        try:
+            self.completed.set_result(self._complete(self.planned))
+        except Exception as error:  # noqa: BLE001  # it is the list's
+            self.completed.set_exception(error)
+            seen(self.completed)
+        self.leave()
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -123,24 +147,24 @@ class Ahead:
         if loader.observed:
             ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
         for future, its_keys in ask():
-            if future.done() and not asked.place.useful:
+            if future.done():
                 self._look(self._put(asked, names, its_keys, future.result()), asked.required, asked.place, names)
             else:
-                self._asked.add(future)
-                future.add_done_callback(partial(self._arrived, asked, names, its_keys))
+                self._asked[future] = asked, names, its_keys
+                future.add_done_callback(self._arrived)
 
-    def _arrived(self, asked: Asked, names: Names, keys: list[Any], future: asyncio.Future[list[Any]]) -> None:
-        self._asked.discard(future)
-        if future.cancelled():
+    def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
+        asked, names, keys = self._asked.pop(future)
+        if self.completed.done() or future.cancelled():
             return
         try:
             outcomes = self._put(asked, names, keys, future.result())
-            if not self.ready.done():  # else another one, which arrived in the same turn, has ended the wait
-                self._look(outcomes, asked.required, asked.place, names)
+            self._look(outcomes, asked.required, asked.place, names)
         except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             self._end()
         else:
-            self._settle()
+            if not self._asked:
+                self._end()
 
     def _put(self, asked: Asked, names: Names, keys: list[Any], outcomes: list[Any]) -> list[Any]:
         """Put down what was loaded; the values of the fields."""
@@ -154,7 +178,7 @@ class Ahead:
         return outcomes
 
 
-class _Ready(asyncio.Future[None]):
+class _Completed(asyncio.Future[Any]):
     """Cancelling it ends the waits for what was asked in the same turn of the loop, as it would those of the fields.
 
     A key that nobody waits for any more when its batch leaves is not asked for.

@@ -50,7 +50,7 @@ async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *argume
 class _Yielded:
     """What an async generator yields, which it has to do once; it goes on when that is not used any more."""
 
-    def __init__(self, generator: AsyncGenerator[Any, None]) -> None:
+    def __init__(self, generator: AsyncGenerator[Any, Any]) -> None:
         self._generator = generator
         self._manager = asynccontextmanager(lambda: generator)()
 

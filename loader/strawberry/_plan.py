@@ -13,6 +13,8 @@ was loaded, the list is completed then, with what is there.
 from __future__ import annotations
 
 import inspect
+from asyncio import CancelledError, ensure_future, isfuture
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +33,10 @@ from strawberry.types.field import StrawberryField
 from loader.strawberry._ahead import Ahead
 from loader.strawberry._asked import Asked, Attribute, Node, Place, decided_at_once
 from loader.strawberry._global_id import global_id_reader
-from loader.strawberry._relation import RelationField
+from loader.strawberry._relation import RelationField, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from typing import TypeGuard
 
     from graphql import GraphQLField, GraphQLNamedType, GraphQLObjectType, GraphQLOutputType
@@ -89,24 +91,32 @@ class Plan:
                 return complete()
         except Exception:  # noqa: BLE001  # a directive without its argument: each object finds out, at its own path
             return complete()
-        ahead = Ahead(self._operation, path)
+        ahead = Ahead(self._operation, path, partial(self._begin, executor, complete))
         if not ahead.start(values, _required(return_type), place):
             return complete()
-        if ahead.ready.done():
-            return self._complete_loaded(ahead, complete)
-        return self._complete_later(executor, ahead, complete)
+        return self._complete_later(ahead) if ahead.waits else self._complete_loaded(complete, ahead.planned)
 
-    async def _complete_later(self, executor: IncrementalExecutor, ahead: Ahead, complete: Callable[[], Any]) -> Any:
+    async def _complete_later(self, ahead: Ahead) -> Any:
         try:
-            await ahead.ready
-            completed = self._complete_loaded(ahead, complete)
-        finally:
-            ahead.leave()
-        return await completed if executor.is_awaitable(completed) else completed
+            completed = await ahead.completed
+            return await completed if isfuture(completed) else completed
+        except CancelledError:
+            ahead.give_up()
+            raise
 
-    def _complete_loaded(self, ahead: Ahead, complete: Callable[[], Any]) -> Any:
+    def _begin(
+        self, executor: IncrementalExecutor, complete: Callable[[], Any], planned: dict[Hashable, dict[Any, Any]]
+    ) -> Any:
+        """Complete a list that was waited for: the list, or a task, which goes on whoever still waits for it."""
+        completed = self._complete_loaded(complete, planned)
+        if executor.is_awaitable(completed):
+            completed = ensure_future(completed)
+            completed.add_done_callback(seen)
+        return completed
+
+    def _complete_loaded(self, complete: Callable[[], Any], planned: dict[Hashable, dict[Any, Any]]) -> Any:
         # Nothing waits in here, so nobody else sees what is planned.
-        self._operation.planned = ahead.planned
+        self._operation.planned = planned
         self.completing = True
         try:
             return complete()

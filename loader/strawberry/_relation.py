@@ -249,6 +249,8 @@ class RelationField(StrawberryField):
             value = asked_from(place_of_field(info), loader.load, key)
         else:
             value = loader.load(key)
+        if value.done() and self.paging is None:
+            return value.result()  # at once, as the plan has it: a future would take turns of the loop to be awaited
         value.add_done_callback(seen)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
