@@ -993,6 +993,93 @@ async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_re
     assert planned.log.keys("doors") == plain.log.keys("doors") == [keys]
 
 
+class Teams(Loaders):
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader
+    async def teams(self, ids: list[int]) -> list["Team"]:
+        self.log.batches.append(("teams", ids))
+        await asyncio.sleep(1)
+        return [Team(id=key) for key in ids]
+
+    @dataloader
+    async def halls(self, ids: list[int]) -> list["TeamHall"]:
+        self.log.batches.append(("halls", ids))
+        return [TeamHall(id=key) for key in ids]
+
+    @dataloader
+    async def doors(self, ids: list[int]) -> list[Hall]:
+        self.log.batches.append(("doors", ids))
+        return [Hall(id=key) for key in ids]
+
+
+def key_of_most(source: Any) -> int:
+    if source.id == 9:
+        raise LookupError("no key in 9")
+    return int(source.id)
+
+
+@strawberry.type
+class TeamHall:
+    id: int
+    door: Hall = relation(Teams.doors, "id")
+
+
+@strawberry.type
+class Team:
+    id: int
+    flawed: TeamHall | None = relation(Teams.halls, key_of_most)
+    hall: TeamHall = relation(Teams.halls, "id")
+
+
+@strawberry.type
+class Member:
+    id: int
+    team: Team = relation(Teams.teams, "id")
+    hall: TeamHall = relation(Teams.halls, "id")
+
+
+@strawberry.type
+class Clubs:
+    @strawberry.field
+    def first(self) -> list[Member]:
+        return [Member(id=1), Member(id=2)]
+
+    @strawberry.field
+    def second(self) -> list[Member]:
+        return [Member(id=8), Member(id=9)]
+
+
+async def test_a_list_that_stops_waiting_asks_below_what_is_there_when_the_others_do() -> None:
+    members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
+    planned, plain = await answers(schemas(Clubs, Teams), f"{{ first {members} second {members} }}", Teams)
+    assert [message for _, message in planned.errors] == ["no key in 9"]
+    assert planned.log.keys("doors") == plain.log.keys("doors") == [[1, 2, 8, 9]]
+
+
+# graphql-core leaves the coroutines inside fields that are cancelled before they have started.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_query_that_is_cancelled_at_any_turn_asks_no_more() -> None:
+    members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
+    schema, _ = schemas(Clubs, Teams)
+    for turns in range(40):
+        async with Teams() as loaders:
+            query = schema.execute(f"{{ first {members} second {members} }}", context_value={"loaders": loaders})
+            operation = asyncio.ensure_future(query)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if operation.done():
+                break
+            operation.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await operation
+            asked = list(loaders.log.batches)
+            await asyncio.sleep(60)
+            assert loaders.log.batches == asked
+
+
 async def test_a_failure_that_many_fields_share_keeps_its_traceback_short() -> None:
     schema = QuietSchema(Query)
     install(schema)
