@@ -994,13 +994,14 @@ async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_re
 
 
 class Teams(Loaders):
-    def __init__(self) -> None:
+    def __init__(self, delay: float = 1) -> None:
         self.log = Log()
+        self.delay = delay
 
     @dataloader
     async def teams(self, ids: list[int]) -> list["Team"]:
         self.log.batches.append(("teams", ids))
-        await asyncio.sleep(1)
+        await asyncio.sleep(self.delay)
         return [Team(id=key) for key in ids]
 
     @dataloader
@@ -1065,7 +1066,7 @@ async def test_a_query_that_is_cancelled_at_any_turn_asks_no_more() -> None:
     members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
     schema, _ = schemas(Clubs, Teams)
     for turns in range(40):
-        async with Teams() as loaders:
+        async with Teams(delay=0) as loaders:
             query = schema.execute(f"{{ first {members} second {members} }}", context_value={"loaders": loaders})
             operation = asyncio.ensure_future(query)
             for _ in range(turns):
