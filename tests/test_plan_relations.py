@@ -1005,6 +1005,12 @@ class Teams(Loaders):
         return [Team(id=key) for key in ids]
 
     @dataloader
+    async def streamed(self, ids: list[int]) -> AsyncIterator[tuple[int, "Team"]]:
+        for key in ids:
+            await asyncio.sleep(0)
+            yield key, Team(id=key)
+
+    @dataloader
     async def halls(self, ids: list[int]) -> list["TeamHall"]:
         self.log.batches.append(("halls", ids))
         return [TeamHall(id=key) for key in ids]
@@ -1038,6 +1044,7 @@ class Team:
 class Member:
     id: int
     team: Team = relation(Teams.teams, "id")
+    streamed: Team = relation(Teams.streamed, "id")
     hall: TeamHall = relation(Teams.halls, "id")
 
 
@@ -1049,14 +1056,22 @@ class Clubs:
 
     @strawberry.field
     def second(self) -> list[Member]:
-        return [Member(id=8), Member(id=9)]
+        return [Member(id=8), Member(id=9), Member(id=10)]
 
 
 async def test_a_list_that_stops_waiting_asks_below_what_is_there_when_the_others_do() -> None:
     members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
     planned, plain = await answers(schemas(Clubs, Teams), f"{{ first {members} second {members} }}", Teams)
     assert [message for _, message in planned.errors] == ["no key in 9"]
-    assert planned.log.keys("doors") == plain.log.keys("doors") == [[1, 2, 8, 9]]
+    assert planned.log.keys("doors") == plain.log.keys("doors") == [[1, 2, 8, 9, 10]]
+
+
+async def test_an_object_without_a_key_does_not_hold_up_what_the_others_ask_for() -> None:
+    """Not even where keys are answered one by one: the list waits for the rest of them, and loads ahead."""
+    query = "{ second { streamed { flawed { door { id } } } } }"
+    planned, plain = await answers(schemas(Clubs, Teams), query, Teams)
+    assert [message for _, message in planned.errors] == ["no key in 9"]
+    assert planned.log.keys("halls") == plain.log.keys("halls") == [[8, 10]]
 
 
 # graphql-core leaves the coroutines inside fields that are cancelled before they have started.

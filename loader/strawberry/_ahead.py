@@ -255,7 +255,7 @@ def _collect(
                     _check(set(map(type, held)), field.required)
             else:
                 keys = found.setdefault((field, (*names, field.name)), {})
-                keys.update(dict.fromkeys(map(field.relation.find_key, objects)))
+                keys.update(dict.fromkeys(_keys(field, objects)))
 
 
 def _in_order(
@@ -275,7 +275,23 @@ def _in_order(
                 if field.place.nodes:
                     yield from _in_order([field.read(value)], field.required, field.place, below)
             else:
-                yield field, below, field.relation.find_key(value)
+                for key in _keys(field, [value]):
+                    yield field, below, key
+
+
+def _keys(asked: Asked, objects: Sequence[Any]) -> list[Any]:
+    """The keys of objects. One whose key cannot be found has null in this field, and says why when it is resolved."""
+    find_key = asked.relation.find_key
+    try:
+        return list(map(find_key, objects))
+    except Exception:
+        if asked.required[0]:
+            raise  # then the object is null too, or what it is in: its other fields may not be asked for
+    keys = []
+    for each in objects:
+        with suppress(Exception):
+            keys.append(find_key(each))
+    return keys
 
 
 def _check(kinds: set[type], required: Required) -> bool:
