@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS, CONNECTIONS = 60.0, 50
+MAX_GROWTH = 30  # MB that a server may take more after the load than after it has warmed up
 ORIGINS = ("EWR", "JFK", "LGA")
 
 ASK = """query Departures($origin: String!, $day: Int!) { flights(origin: $origin, day: $day, first: 20) {
@@ -253,7 +254,7 @@ async def measure(module: str, *, seconds: float, connections: int) -> list[obje
         RuntimeError: If an answer was wrong, if something stays of the load, or if the server does not stop cleanly.
     """
     async with serving(module) as server:
-        await load(server.address, seconds=seconds / 10, connections=connections, seed=1000)  # to warm up
+        await load(server.address, seconds=seconds / 4, connections=connections, seed=1000)  # fills pools and caches
         before = await server.metrics()
         tasks = await server.settled(5)
         outcome = await load(server.address, seconds=seconds, connections=connections)
@@ -264,9 +265,11 @@ async def measure(module: str, *, seconds: float, connections: int) -> list[obje
         raise RuntimeError(f"{len(outcome.wrong)} wrong answers of {module}, first {outcome.wrong[0]}")
     if left > tasks:
         raise RuntimeError(f"{left - tasks:.0f} tasks stay of the load on {module}")
+    grown = memory - before["process_resident_memory_bytes"] / 1e6
+    if grown > MAX_GROWTH:
+        raise RuntimeError(f"{module} takes {grown:.0f} MB more after the load")
     times = sorted(outcome.times)
     statements = after["example_statements_total"] - before["example_statements_total"]
-    grown = memory - before["process_resident_memory_bytes"] / 1e6
     return [
         f"{len(times) / outcome.seconds:.0f}",
         f"{1000 * times[len(times) // 2]:.0f} ms",

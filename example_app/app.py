@@ -79,7 +79,7 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        with observing(log.CountBatches()):
+        with observing(log.CountBatches()), metrics.of_loaders():
             try:
                 yield
             finally:

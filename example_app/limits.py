@@ -35,7 +35,7 @@ from example_app.loaders import DEFAULT_FIRST, MAX_FIRST
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
-    from graphql import GraphQLNamedType, SelectionSetNode
+    from graphql import GraphQLNamedType, SelectionSetNode, ValueNode
 
     from example_app.settings import Settings
 
@@ -122,16 +122,20 @@ class _Values:
 
     def __init__(self, context: ValidationContext, variables: Mapping[str, Any]) -> None:
         self.context = context
-        self.variables = variables
+        self.given = variables
+        self.variables: dict[str, Any] = {}  # the values that they have in the operation that is being counted
         self.fragments: dict[str, int | None] = {}  # None while it is being counted
 
     def of_document(self) -> int:
-        schema = self.context.schema
-        return sum(
-            self.of(node.selection_set, schema.get_root_type(node.operation))
-            for node in self.context.document.definitions
-            if isinstance(node, OperationDefinitionNode)
-        )
+        total = 0
+        for node in self.context.document.definitions:
+            if isinstance(node, OperationDefinitionNode):
+                definitions = node.variable_definitions or ()
+                defaults = {each.variable.name.value: _number(each.default_value) for each in definitions}
+                self.variables = {**defaults, **self.given}
+                self.fragments.clear()
+                total += self.of(node.selection_set, self.context.schema.get_root_type(node.operation))
+        return total
 
     def of(self, selections: SelectionSetNode, parent: GraphQLNamedType | None) -> int:
         if not selections.selections:  # which the parser allows, and Strawberry's limiters do not expect
@@ -150,8 +154,10 @@ class _Values:
         known = (
             parent.fields.get(node.name.value) if isinstance(parent, GraphQLObjectType | GraphQLInterfaceType) else None
         )
-        if node.selection_set is None or known is None:
-            return 1  # validation says what is wrong with a field that the type has not
+        if node.selection_set is None:
+            return 1
+        if known is None:  # validation says what is wrong with it, but what follows us goes through what is below it
+            return 1 + self.of(node.selection_set, None)
         repeated = self._first(node) if is_list_type(get_nullable_type(known.type)) else 1
         return 1 + repeated * self.of(node.selection_set, get_named_type(known.type))
 
@@ -176,8 +182,11 @@ class _Values:
         value: object = DEFAULT_FIRST
         for argument in node.arguments or ():
             if argument.name.value == "first":
-                if isinstance(argument.value, IntValueNode):
-                    value = int(argument.value.value[:9])
-                elif isinstance(argument.value, VariableNode):
-                    value = self.variables.get(argument.value.name.value, MAX_FIRST)
+                given = argument.value
+                value = self.variables.get(given.name.value) if isinstance(given, VariableNode) else _number(given)
         return min(value, MAX_FIRST) if isinstance(value, int) and value > 0 else 1
+
+
+def _number(node: ValueNode | None) -> int | None:
+    """What a literal has, if it is a whole number."""
+    return int(node.value[:9]) if isinstance(node, IntValueNode) else None

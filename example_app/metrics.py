@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from starlette.responses import Response
 
+from loader.prometheus import LoaderCollector
+
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from starlette.requests import Request
 
     from example_app.database import Statement
 
 
 class Metrics:
-    """The figures of one application. A collector of other figures is registered with `registry`."""
+    """The figures of one application."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -36,6 +41,14 @@ class Metrics:
         self._statements.labels(statement.source).inc()
         self._rows.labels(statement.source).inc(statement.rows)
         self._seconds.observe(statement.seconds)
+
+    @contextmanager
+    def of_loaders(self) -> Iterator[None]:
+        """Show what the loaders, batchers and triggers of this process do meanwhile."""
+        with LoaderCollector() as collector:
+            self.registry.register(collector)
+            yield
+            self.registry.unregister(collector)
 
     async def show(self, _: Request) -> Response:
         """The figures in Prometheus' text format; on the event loop, whose tasks are counted."""

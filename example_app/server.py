@@ -44,7 +44,8 @@ def serve(url: URL, settings: Settings, host: str, port: int, workers: int) -> i
     with _listen(host, port) as listener, attached(url):
         shown = f"[{host}]" if ":" in host else host
         where = f"http://{shown}:{listener.getsockname()[1]}"
-        print(f"The demo is at {where}/, GraphiQL at {where}/graphql (Ctrl+C stops it)")
+        name = "GraphiQL" if settings.graphiql else "GraphQL"
+        print(f"The demo is at {where}/, {name} at {where}/graphql (Ctrl+C stops it)")
         print(f"A query to try there:\n  {TRY}", flush=True)
         options: dict[str, Any] = {
             "log_config": None,

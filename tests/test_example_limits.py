@@ -73,6 +73,12 @@ HOSTILE = {
         "the operation asks for up to ",
     ),
     "fragments that double": (bomb(60), "the operation asks for up to 1,152,921,504,606,846,976 values"),
+    "fragments that double in a field that is not": (
+        bomb(60).replace("{ ...f0 }", "{ nothing { ...f0 } }", 1), "the operation asks for up to ",
+    ),
+    "fragments that double in an introspection": (
+        bomb(60).replace("{ ...f0 }", "{ __schema { ...f0 } }", 1), "the operation asks for up to ",
+    ),
     "fragments in a tangle": (tangle(25), "Cannot spread fragment 'f0' within itself."),
     "a fragment of itself": ("{ ...f } fragment f on Query { ...f }", "Cannot spread fragment 'f' within itself."),
     "an unknown fragment": ("{ ...nothing }", "Unknown fragment 'nothing'."),
@@ -102,13 +108,16 @@ async def test_first_counts_in_a_variable_too() -> None:
     async with demo() as it:
         (error,) = await errors(it, query, n=1000)
         assert "1,002,001 values" in error
+        (error,) = await errors(it, query.replace("= 1", "= 1000"))
+        assert "1,002,001 values" in error
         (error,) = await errors(it, query.replace(" = 1", "!"), n="many")
         assert "Int cannot represent non-integer value: 'many'" in error
 
 
 async def test_honest_operations_are_within_the_limits() -> None:
     async with demo() as it:
-        for query in (ACCEPTANCE, DEEP, INTROSPECTION):
+        in_a_variable = "query ($n: Int = 2) { flights(first: $n) { airline { flights(first: $n) { id } } } }"
+        for query in (ACCEPTANCE, DEEP, INTROSPECTION, in_a_variable):
             await it.ask(query)
 
 

@@ -24,6 +24,7 @@ from tests.test_example_app import environment
 from tests.test_example_build import COMPLETE, MOMENTS, kill_at, small, start
 from tests.test_example_data import ROOT, built, flight, in_order
 from tests.test_example_schema import ACCEPTANCE, DEEP
+from tests.test_example_server import start_two_at_once
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,6 +202,10 @@ def test_a_server_that_is_not_there_a_database_that_is_not_and_a_missing_module_
     assert refused(empty, "sys.modules['asyncpg'] = None") == (
         "example_app: the module asyncpg is missing: install the demo with pip install -e '.[demo]'"
     )
+
+
+def test_two_servers_that_start_at_once_both_come_up(empty: URL) -> None:
+    start_two_at_once(empty)
 
 
 def test_each_index_is_there(whole: URL) -> None:

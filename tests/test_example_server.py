@@ -9,13 +9,15 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
 import websockets
 from strawberry.schema.exceptions import CannotGetOperationTypeError
+from uvicorn.config import STARTUP_FAILURE
 
 from example_app import log
 from example_app.app import create_app
@@ -147,16 +149,32 @@ def test_a_second_server_does_not_undo_what_the_first_one_has_delayed(url: URL) 
         assert third.ask(DELAYED) == {"flight": {"delayedBy": 0}}
 
 
-def test_a_worker_that_cannot_start_stops_them_all_with_a_line(url: URL) -> None:
-    with started(url, "--workers", "2") as server:
-        server.ask("{ __typename }")
-        assert server.stop(signal.SIGTERM) == 0
+def start_two_at_once(url: URL) -> None:
+    """Two servers on a database that is not there yet; both answer, and one undoes nothing of the other."""
+    with ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        first, second = pool.map(lambda _: stack.enter_context(started(url)), range(2))
+        assert first.ask(DELAY) == {"delayFlight": {"delayedBy": 30}}
+        assert second.ask(DELAYED) == {"flight": {"delayedBy": 30}}
+        assert [first.stop(signal.SIGTERM), second.stop(signal.SIGTERM)] == [0, 0]
+        said = "\n".join(first.log + second.log)
+        assert said.count("Building") == said.count("done in") == 1
+    with started(url) as third:
+        assert third.ask(DELAYED) == {"flight": {"delayedBy": 0}}
+        assert third.stop(signal.SIGTERM) == 0
+        assert [line for line in third.log if 'level="info"' not in line] == []
+
+
+def test_two_servers_that_start_at_once_both_come_up(tmp_path: Path) -> None:
+    start_two_at_once(built().set(database=str(tmp_path / "flights.sqlite3")))
+
+
+def test_a_worker_that_cannot_start_says_why_and_is_not_started_again() -> None:
     code = "from example_app.app import from_environment; from_environment()"
     ran = subprocess.run(
         [sys.executable, "-c", code], env=environment(**{VARIABLE: "mysql://x"}), cwd=ROOT, capture_output=True,
         text=True, check=False,
     )  # fmt: skip
-    assert ran.returncode == 3
+    assert ran.returncode == STARTUP_FAILURE
     (line,) = ran.stderr.splitlines()
     assert line.startswith("example_app: EXAMPLE_DATABASE_URL must be")
 
@@ -182,6 +200,7 @@ async def test_metrics_count_the_statements_and_the_tasks() -> None:
     assert 'example_statements_total{source="airlines"} 3.0' in text
     assert 'example_rows_total{source="Query.flights"} 6.0' in text
     assert "example_statement_seconds_count 6.0" in text
+    assert 'loader_batch_size_count{kind="loader",name="AppLoaders.airlines"} 3.0' in text
     assert re.search(r"^example_tasks [1-9]", text, re.MULTILINE)
     assert re.search(r"^process_resident_memory_bytes \d", text, re.MULTILINE)
 

@@ -69,7 +69,7 @@ class Inspector:
     interface, without a proxy in between. With one, it serves who sends `Authorization: Bearer TOKEN`, or opens the
     page once as `/inspector/?token=TOKEN`, which leaves a cookie.
 
-    Example:
+    Examples:
         >>> from starlette.applications import Starlette
         >>> from starlette.routing import Mount
         >>> from loader.inspector import Inspector

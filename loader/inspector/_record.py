@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from loader import Scope
 from loader.inspector._store import Ended
-from loader.observe import Observer, Statistics
+from loader.observe import Observer, Statistics, label_of
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -73,23 +73,23 @@ class Recorder(Observer):
     def key_cached(self, name: str, scope: Scope | None, place: Place | None, count: int) -> None:
         if scope is None and (collector := self._asking()) is not None:
             collector.key_cached(name, scope, place, count)
-        if self._counts("loader", name.partition("(")[0]):
+        if self._counts("loader", label_of(name)):
             self._statistics.key_cached(name, scope, place, count)
 
     def key_dropped(self, kind: str, name: str, scope: Scope | None, count: int) -> None:
-        if self._counts(kind, name.partition("(")[0]):
+        if self._counts(kind, label_of(name)):
             self._statistics.key_dropped(kind, name, scope, count)
 
     def overloaded(self, kind: str, name: str, scope: Scope | None, count: int) -> None:
-        if self._counts(kind, name.partition("(")[0]):
+        if self._counts(kind, label_of(name)):
             self._statistics.overloaded(kind, name, scope, count)
 
     def run_started(self, run: RunRecord) -> None:
-        if self._counts(run.kind, run.name):
+        if self._counts(run.kind, run.label):
             self._statistics.run_started(run)
 
     def run_finished(self, run: RunRecord) -> None:
-        if self._counts(run.kind, run.name):
+        if self._counts(run.kind, run.label):
             self._statistics.run_finished(run)
 
 
