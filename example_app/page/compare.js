@@ -146,6 +146,7 @@ function sql({ text, times }) {
 /** A statement without most of its columns and parameters. */
 function shortened(text) {
   return text
+    .replace(/::\w+( COLLATE "C")?/g, "")
     .replace(/\b(SELECT (?:\w+\.)?\w+)(?:, [\w. ]+){3,}/g, "$1, …")
     .replace(/((?:\([?$\w:, ]+\)|[?$][\w:]*))(?:, (?:\([?$\w:, ]+\)|[?$][\w:]*)){2,}/g, "$1, …")
     .trim();
