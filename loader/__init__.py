@@ -8,6 +8,7 @@ Importing this package imports the standard library only; what belongs to a fram
 
 - `loader.errors`: every exception.
 - `loader.observe`, `loader.timeline`, `loader.hints`: what loaders did, and what to change.
+- `loader.second_level`: values that outlive a request. `loader.redis`: those of all workers, and what changed.
 - `loader.sqlalchemy`: rows by key, grouped rows with a limit per key, and pages, for SQLAlchemy.
 - `loader.streams`: debounce, throttle and conflate for subscriptions.
 - `loader.strawberry`: scopes for operations, relations, and context factories for Starlette and FastAPI.
@@ -35,6 +36,7 @@ from loader.errors import (
     LoaderOverloadedError,
     LoaderTimeoutError,
     RunCancelledError,
+    SecondLevelError,
     SelfWaitError,
 )
 
@@ -72,6 +74,7 @@ __all__ = [
     "Loaders",
     "RunCancelledError",
     "Scope",
+    "SecondLevelError",
     "SelfWaitError",
     "Settle",
     "SingleFlight",
