@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections.abc
 import typing
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping
 from functools import cache, partial, reduce
@@ -34,9 +35,11 @@ def _of_function(function: Callable[..., Any], group_by: bool) -> Any:
     called = function if hasattr(function, "__annotations__") else type(function).__call__
     name = getattr(called, "__qualname__", repr(called))
     try:
-        # The other annotations are not ours: their names may be there for type checkers only.
+        # The other annotations are not ours: their names may be there for type checkers only. So may those of
+        # collections.abc, but these are no secret.
         only = SimpleNamespace(__annotations__={"return": called.__annotations__["return"]})
-        hint = typing.get_type_hints(only, getattr(called, "__globals__", {}))["return"]
+        names = vars(collections.abc) | getattr(called, "__globals__", {})
+        hint = typing.get_type_hints(only, names)["return"]
     except (KeyError, NameError) as error:
         problem = "has no return annotation" if isinstance(error, KeyError) else f"is annotated with what {error}"
         raise SecondLevelError(f"{name} {problem}: {_ASKED}") from None
