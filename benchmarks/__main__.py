@@ -9,6 +9,8 @@ PARTS = {
     "reference": "the reference burst and trickle: calls, keys, latency",
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
+    "second_level": "a second-level cache on Redis: cold, warm and absent",
+    "workers": "processes that share values and change them: how old is what they read",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 

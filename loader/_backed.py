@@ -141,6 +141,7 @@ class Backed:
             tenant="" if tenant is None else key_text(tenant),
             parameters=key_text(tuple(parameters.items())) if parameters else "",
         )
+        self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
 
     # -- what a loader asks of its batch function and of its shape -----------------------------------------------
 

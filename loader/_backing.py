@@ -101,8 +101,6 @@ class Backing:
         """What a call of the cache returns, or `instead` if it fails: the backend knows all that it knows."""
         try:
             return await call()
-        except LoaderError:
-            raise
         except Exception as error:  # noqa: BLE001  # whatever a cache of the user's own raises
             self.failures += 1
             asyncio.get_running_loop().call_exception_handler(

@@ -6,6 +6,7 @@ Where no server answers, or none can be started, the test is skipped and says wh
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ import pytest
 import redis
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 URL = "redis://127.0.0.1:6379/0"
 PATIENCE = 10
@@ -56,6 +57,13 @@ def place() -> Iterator[Place]:
         finally:
             for key in client.scan_iter(f"*{prefix}*", count=1000):
                 client.delete(key)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait until something is so that other processes bring about."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110  # nothing here tells when
+            await asyncio.sleep(0.01)
 
 
 class Server:

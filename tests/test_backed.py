@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import pytest
 
@@ -638,6 +640,35 @@ async def test_pairs_of_a_batch_that_is_waited_for_come_from_the_cache_too() -> 
     assert await waiting == [Row(1, "another's"), Row(2, "row 2"), None]
     assert table.batches == [[2]]
     await drain(cache)
+
+
+async def test_an_iterator_that_cannot_be_closed_is_read_all_the_same() -> None:
+    class Pairs:
+        def __init__(self, keys: list[int]) -> None:
+            self.keys = keys
+
+        def __aiter__(self) -> Pairs:
+            return self
+
+        async def __anext__(self) -> tuple[int, int]:
+            if not self.keys:
+                raise StopAsyncIteration
+            return self.keys[0], self.keys.pop(0)
+
+    cache = MemoryCache()
+    assert await DataLoader(Pairs, second_level=cache, fresh_for=60).load_many([1, 2]) == [1, 2]
+    await drain(cache)
+
+
+async def test_what_is_to_be_written_is_dropped_with_its_cache() -> None:
+    cache: Any = MemoryCache()
+    backing = _backing.backing_of(cache)
+    backing.write([Entry(Namespace("l"), "1", None, NOTHING, 60)])
+    gone = ref(cache)
+    del cache
+    gc.collect()
+    assert gone() is None
+    await backing.drain()
 
 
 async def test_what_is_nothing_to_the_cache_is_a_missing_key_to_the_loader() -> None:

@@ -201,7 +201,10 @@ class RedisBus:
 
     async def _publish(self, change: Change) -> bool:
         missed = self._unheard
-        await self._client.publish(self._channel, encode(self._sender, change | _ANYTHING if missed else change))
+        message = encode(self._sender, change | _ANYTHING if missed else change)
+        heard = await self._client.publish(self._channel, message)
+        if not isinstance(heard, int):
+            raise ConnectionError(f"the server answered something else: {heard!r:.100}")
         self._sent += 1
         self._unheard -= missed
         return True

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from redis.asyncio.cluster import RedisCluster
+
     from loader.second_level import Codec, Entry, Namespace
 
 KEYS_PER_CALL = 2000
@@ -78,8 +80,8 @@ class RedisCache:
     is read again. All times are in seconds.
 
     Args:
-        client: A client of redis-py's asyncio, with `decode_responses=False`; it stays the caller's to close. Better:
-            `RedisCache.from_url`.
+        client: A client of redis-py's asyncio, of a server or of a cluster, with `decode_responses=False`; it stays the
+            caller's to close. For a server `RedisCache.from_url` is better: its client never tries twice.
         codec: What makes bytes of values.
         prefix: What its keys begin with on the server: give each application its own.
         timeout: How long a call may take.
@@ -106,7 +108,7 @@ class RedisCache:
 
     def __init__(
         self,
-        client: Redis,
+        client: Redis | RedisCluster,
         *,
         codec: Codec | None = None,
         prefix: str = "loader",
@@ -186,9 +188,9 @@ class RedisCache:
             wanted = [entry for entry in group if not self._owes(state, self._row(entry.namespace, entry.key))]
             for some in _parts(wanted):
                 keys = [state, *(self._key(state, entry.namespace, entry.key) for entry in some)]
-                done = await self._call(self._set, keys, [part for entry in some for part in self._written(entry)])
-                if done is not None:
-                    self._refused += done[1]
+                arguments = [part for entry in some for part in self._written(entry)]
+                refused = await self._call(self._set, keys, arguments, answers=1)
+                self._refused += 0 if refused is None else refused[0]
 
     async def delete_many(self, namespace: Namespace, keys: Sequence[str] | None) -> None:
         """As `SecondLevelCache` says. What cannot be deleted now is, as soon as the server is back."""
@@ -243,7 +245,7 @@ class RedisCache:
         )
 
     def __repr__(self) -> str:
-        return f"<RedisCache {self._prefix}: {self._guard.state.value}>"
+        return f"<RedisCache {self._prefix}: breaker {self._guard.state.value}>"
 
     # -- what things are called on the server --------------------------------------------------------------------
 
@@ -262,13 +264,21 @@ class RedisCache:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Call a script; None if it could not be called."""
-        return await self._guard.call(partial(self._run, script, keys, arguments))
+    async def _call(self, script: Any, keys: Sequence[str], arguments: Sequence[Any], *, answers: int) -> Any:
+        """What a script answers; None if it could not be called."""
+        return await self._guard.call(partial(self._run, script, keys, arguments, answers=answers))
 
-    async def _run(self, script: Any, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
+    async def _run(self, script: Any, keys: Sequence[str], arguments: Sequence[Any], *, answers: int = 0) -> list[Any]:
+        """Call a script that answers so much."""
         self._round_trips += 1
-        return await script(keys=keys, args=arguments)
+        token = os.urandom(8)
+        answer = await script(keys=keys, args=[token, *arguments])
+        if not isinstance(answer, list) or answer[:1] != [token] or len(answer) != answers + 1:
+            # Whoever is at the other end, or in whatever order its answers come: not over these connections again.
+            pool: Any = getattr(self._client, "connection_pool", self._client)
+            await pool.disconnect()
+            raise ConnectionError(f"the server answered something else: {answer!r:.100}")
+        return answer[1:]
 
     async def _ask(self, namespace: Namespace, keys: Sequence[str]) -> Found:
         state = self._state(namespace)
@@ -278,7 +288,7 @@ class RedisCache:
         wanted = [key for key in keys if not self._owes(state, self._row(namespace, key))]
         for some in _parts(wanted):
             names = [state, *(self._key(state, namespace, key) for key in some)]
-            answer = await self._call(self._get, names, [os.urandom(8), self._lease_for, namespace.parameters])
+            answer = await self._call(self._get, names, [self._lease_for, namespace.parameters], answers=len(some) + 1)
             if answer is None:
                 break
             lease, *entries = answer
@@ -318,8 +328,7 @@ class RedisCache:
     async def _make_up(self) -> None:
         """Delete what is owed; whatever it is, the server has shown that it is back."""
         if not self._owed:
-            self._round_trips += 1
-            await self._client.ping()
+            await self._run(self._set, ["{nothing}"], [], answers=1)
         deletion = self._deletions
         for state, rows in groupby(sorted(self._owed), lambda owed: owed[0]):
             await self._delete_rows(state, [row for _, row in rows], deletion)

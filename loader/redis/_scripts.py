@@ -10,6 +10,9 @@
   server's clock (13 digits, in milliseconds). A value keeps the header of the lease that it was loaded under: so it
   expires counted from the time at which its load began, and nothing that is written twice looks the same.
 
+Each script is given 8 random bytes and returns them first: an answer to something else, as from a connection that lost
+count, or from a server that is none, is not taken for one to this.
+
 **Why no old value is ever written back.** A load gets its lease before it reads the backend; a change is committed
 before its keys are deleted. If the load read the old value, it read it before the commit, so its lease is older than
 the deletion, which ended it. What is written then finds another lease, or none, and is refused. A lease or a state
@@ -25,9 +28,9 @@ MANY_PARAMETERS = 1000
 """With more sets of parameters than this, deleting a key deletes all that the loader has."""
 
 GET = """
--- KEYS: the state, then the keys. ARGV: 8 random bytes, how long a lease lasts in ms, the parameters.
--- Returns for each key: the entry, 'L' if somebody else has a lease, '' if there is none to be had,
--- or false for a lease of the asker's, whose header comes first.
+-- KEYS: the state, then the keys. ARGV: the random bytes, how long a lease lasts in ms, the parameters.
+-- Returns the header of a lease, then for each key: the entry, 'L' if somebody else has a lease, '' if there is none to
+-- be had, or false where the asker has this lease.
 local state = redis.call('HMGET', KEYS[1], 'epoch', 'p' .. ARGV[3])
 local epoch, known = state[1], state[2] or ARGV[3] == ''
 local function fails(result) return type(result) == 'table' and result.err end
@@ -55,16 +58,17 @@ for i = 1, #found do
   end
 end
 table.insert(found, 1, lease)
+table.insert(found, 1, ARGV[1])
 return found
 """
 
 SET = """
--- KEYS: the state, then the keys. ARGV for each key: the lease, how long the value is fresh in ms (0 gives the lease
--- back), what it is, and its data. Returns how many were written, and how many were not since their lease is over.
+-- KEYS: the state, then the keys. ARGV: the random bytes, then for each key: the lease, how long the value is fresh in
+-- ms (0 gives the lease back), what it is, and its data. Returns how many were not written since their lease is over.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
-local written, refused = 0, 0
+local refused = 0
 for i = 2, #KEYS do
-  local at = (i - 2) * 4
+  local at = (i - 2) * 4 + 1
   local lease, fresh = ARGV[at + 1], tonumber(ARGV[at + 2])
   if redis.pcall('GETRANGE', KEYS[i], 0, 29) ~= lease or string.sub(lease, 2, 9) ~= epoch then
     if fresh > 0 then refused = refused + 1 end
@@ -72,17 +76,19 @@ for i = 2, #KEYS do
     local entry = ARGV[at + 3] .. string.sub(lease, 2) .. ARGV[at + 4]
     local untilwhen = string.format('%.0f', tonumber(string.sub(lease, 18, 30)) + fresh)
     local done = fresh > 0 and redis.pcall('SET', KEYS[i], entry, 'PXAT', untilwhen)
-    if not done or done.err then redis.call('DEL', KEYS[i]) else written = written + 1 end
+    if not done or done.err then redis.call('DEL', KEYS[i]) end
   end
 end
-return {written, refused}
+return {ARGV[1], refused}
 """
 
 DELETE = """
--- KEYS: the state, then the keys without their parameters; no keys for all of them. ARGV: MANY_PARAMETERS.
+-- KEYS: the state, then the keys without their parameters; no keys for all of them. ARGV: the random bytes, and
+-- MANY_PARAMETERS.
 local fields = redis.call('HKEYS', KEYS[1])
-if #KEYS == 1 or #fields > tonumber(ARGV[1]) then
-  return redis.call('DEL', KEYS[1])
+if #KEYS == 1 or #fields > tonumber(ARGV[2]) then
+  redis.call('DEL', KEYS[1])
+  return {ARGV[1]}
 end
 for i = 2, #KEYS do
   redis.call('UNLINK', KEYS[i])
@@ -90,5 +96,5 @@ for i = 2, #KEYS do
     if string.byte(field) == 112 then redis.call('UNLINK', KEYS[i] .. string.sub(field, 2)) end
   end
 end
-return #KEYS - 1
+return {ARGV[1]}
 """
