@@ -19,9 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import redis
 
 from benchmarks.table import show
 from loader import Loaders, dataloader
@@ -29,7 +32,7 @@ from loader.redis import RedisBus, RedisCache
 from loader.second_level import statistics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ROWS = 200
 REMEMBERED = 512  # so many commits of each row
@@ -204,9 +207,22 @@ def run(url: str, prefix: str, *, workers: int, reads: int) -> list[Report]:
         return [Report(**json.loads(output)) for output in outputs]
 
 
+@contextmanager
+def removed(url: str, prefix: str) -> Iterator[None]:
+    """Leave nothing with a prefix on a server."""
+    try:
+        yield
+    finally:
+        with redis.Redis.from_url(url) as client:
+            for key in client.scan_iter(f"*{prefix}*", count=1000):
+                client.delete(key)
+
+
 def main() -> None:
     """Print what four workers saw."""
-    reports = run(URL, f"benchmark-{os.getpid()}", workers=4, reads=5000)
+    prefix = f"benchmark-{os.getpid()}"
+    with removed(URL, prefix):
+        reports = run(URL, prefix, workers=4, reads=5000)
     head = ("worker", "reads", "changes", "out of date", "for at most", "own lost", "fresh after the last change")
     rows = [
         (

@@ -41,6 +41,7 @@ def create_app(url: URL) -> Starlette:
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         try:
+            await service.changes.start()
             yield
         finally:
             await service.aclose()

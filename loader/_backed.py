@@ -304,7 +304,7 @@ class Backed:
         try:
             for pair in self._found(ask, {}):
                 yield pair
-            while due:
+            while True:
                 missing: dict[Hashable, Any] = dict.fromkeys(due, NOTHING)
                 try:
                     async for item in pairs:
@@ -320,8 +320,9 @@ class Backed:
                 due = await self._due(ask)
                 for pair in self._found(ask, before):
                     yield pair
-                if due:
-                    pairs = await self._function(list(due.values()))
+                if not due:
+                    return
+                pairs = await self._function(list(due.values()))
         finally:
             self._give_back(ask)
 

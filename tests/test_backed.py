@@ -379,7 +379,7 @@ async def test_loaders_parameters_versions_and_tenants_never_see_each_others_val
 
     async def all_of(organisation: Any) -> list[Any]:
         async with Shop(organisation) as shop:
-            loaders = [shop.one(first=first) for first in (1, True, "1", "1]")]
+            loaders: list[Any] = [shop.one(first=first) for first in (1, True, "1", "1]")]
             values = [await loader.load(5) for loader in [*loaders, shop.two]]
             await drain(cache)
             return values
@@ -655,8 +655,11 @@ async def test_an_iterator_that_cannot_be_closed_is_read_all_the_same() -> None:
                 raise StopAsyncIteration
             return self.keys[0], self.keys.pop(0)
 
+    async def pairs(keys: list[int]) -> Any:
+        return Pairs(keys)
+
     cache = MemoryCache()
-    assert await DataLoader(Pairs, second_level=cache, fresh_for=60).load_many([1, 2]) == [1, 2]
+    assert await DataLoader(pairs, second_level=cache, fresh_for=60).load_many([1, 2]) == [1, 2]
     await drain(cache)
 
 

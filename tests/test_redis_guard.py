@@ -39,6 +39,9 @@ class Server:
         await self.answer()
         self.owes = False
 
+    def state_of(self) -> BreakerState:
+        return self.guard.state
+
     async def ask(self) -> str | None:
         return await self.guard.call(self.answer)
 
@@ -60,7 +63,7 @@ async def test_a_failure_costs_its_time_once_and_then_nothing(state: str, costs:
     assert [await server.ask() for _ in range(5)] == [None] * 5
     assert now() == costs
     assert server.calls == 1
-    assert server.guard.state is BreakerState.OPEN
+    assert server.state_of() is BreakerState.OPEN
     assert isinstance(server.guard.last_error, ConnectionError if state == "down" else TimeoutError)
 
 
@@ -71,15 +74,15 @@ async def test_after_a_while_one_call_in_the_background_finds_out_and_nobody_wai
     await asyncio.sleep(1)
     assert [await server.ask() for _ in range(3)] == [None] * 3
     assert now() == 1.25
-    assert server.guard.state is BreakerState.HALF_OPEN
+    assert server.state_of() is BreakerState.HALF_OPEN
     await asyncio.sleep(0.3)
-    assert server.guard.state is BreakerState.OPEN
+    assert server.state_of() is BreakerState.OPEN
     assert (server.calls, server.probes) == (1, 1)
     server.state = "up"
     await asyncio.sleep(1)
     assert await server.ask() is None
     await turns()
-    assert server.guard.state is BreakerState.CLOSED
+    assert server.state_of() is BreakerState.CLOSED
     assert await server.ask() == "yes"
     assert (server.guard.opened, server.guard.failures) == (1, 2)
 
@@ -118,7 +121,7 @@ async def test_a_caller_that_is_cancelled_says_nothing_about_the_server() -> Non
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert server.guard.state is BreakerState.CLOSED
+    assert server.state_of() is BreakerState.CLOSED
 
 
 async def test_closing_ends_the_look_that_is_under_way_and_the_one_to_come() -> None:
@@ -130,7 +133,7 @@ async def test_closing_ends_the_look_that_is_under_way_and_the_one_to_come() -> 
         await server.guard.aclose()
         await server.guard.aclose()
         assert await server.ask() is None
-        assert server.guard.state is BreakerState.OPEN
+        assert server.state_of() is BreakerState.OPEN
         server.guard.look_again()
     assert await server.guard.attempt(server.answer) is None
 
@@ -142,7 +145,7 @@ async def test_a_failure_during_the_look_counts_although_the_look_succeeds() -> 
     async def slow_probe() -> None:
         await gate.wait()
 
-    guard = Guard(timeout=10, retry_after=1, probe=slow_probe, owes=lambda: False)
+    guard = server.guard = Guard(timeout=10, retry_after=1, probe=slow_probe, owes=lambda: False)
 
     async def fail(wait: float) -> None:
         await asyncio.sleep(wait)
@@ -157,9 +160,9 @@ async def test_a_failure_during_the_look_counts_although_the_look_succeeds() -> 
     await asyncio.sleep(1.5)
     await guard.call(server.answer)
     await turns()
-    assert guard.state is BreakerState.HALF_OPEN
+    assert server.state_of() is BreakerState.HALF_OPEN
     await late
-    assert guard.state is BreakerState.OPEN
+    assert server.state_of() is BreakerState.OPEN
     gate.set()
     await turns()
-    assert guard.state is BreakerState.OPEN
+    assert server.state_of() is BreakerState.OPEN
