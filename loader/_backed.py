@@ -25,6 +25,7 @@ from loader.errors import SecondLevelError
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Collection, Hashable, Iterator, Mapping
 
+    from loader._backing import Backing
     from loader._dataloader import DataLoader
     from loader._entries import SecondLevelCache
 
@@ -47,7 +48,7 @@ class _Ask:
     __slots__ = ("busy", "extra", "keys", "leases", "outcomes")
 
     def __init__(self, keys: dict[Hashable, Any]) -> None:
-        self.keys = keys
+        self.keys: dict[Hashable, Any] = keys
         self.outcomes: dict[Hashable, Any] = {}
         self.extra: dict[Hashable, Any] = {}
         self.leases: dict[Hashable, tuple[str, Any]] = {}
@@ -101,13 +102,13 @@ class Backed:
         group_by: Any,
         cache_key_fn: Callable[[Any], Hashable] | None,
     ) -> None:
-        self.backing = backing_of(cache)
+        self.backing: Backing = backing_of(cache)
         if fresh_for is None:
             raise ValueError("second_level needs fresh_for: how many seconds a value may be served after it was loaded")
         if isinstance(tags, str):
             raise TypeError(f"tags takes a collection of names, not the string {tags!r}")
-        self.cache = cache
-        self.namespace = Namespace(name, str(schema_version))
+        self.cache: SecondLevelCache = cache
+        self.namespace: Namespace = Namespace(name, str(schema_version))
         self._tags = frozenset(tags)
         self._inner = load_fn
         self._function = BatchFunction(load_fn)

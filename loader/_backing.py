@@ -75,8 +75,15 @@ class Backing:
 
     def __init__(self, cache: SecondLevelCache) -> None:
         self._cache = ref(cache)
-        self.asks = self.hits = self.known_missing = self.misses = self.bypassed = 0
-        self.written = self.dropped = self.codec_errors = self.failures = 0
+        self.asks: int = 0
+        self.hits: int = 0
+        self.known_missing: int = 0
+        self.misses: int = 0
+        self.bypassed: int = 0
+        self.written: int = 0
+        self.dropped: int = 0
+        self.codec_errors: int = 0
+        self.failures: int = 0
         self.declared: dict[tuple[str, str], frozenset[str]] = {}  # the tags, by name and version
         self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
         # In a context of its own: the first loader may be made in a request, whose variables are none of ours.

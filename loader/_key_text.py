@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from decimal import Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal
 from json.encoder import encode_basestring_ascii
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -75,6 +75,12 @@ def _moment(moment: dt.datetime) -> str:
     return (moment if moment.utcoffset() is None else moment.astimezone(dt.UTC)).isoformat()
 
 
+def _number(number: Decimal) -> str:
+    # Without the zeros in which equal numbers differ, and without rounding as the current context would.
+    exact = Context(prec=max(1, len(number.as_tuple().digits)), Emax=MAX_EMAX, Emin=MIN_EMIN)
+    return str(number.normalize(exact))
+
+
 # A datetime is a date: it has to come first.
 _KINDS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     dt.datetime: ("datetime", _moment, dt.datetime.fromisoformat),
@@ -82,5 +88,5 @@ _KINDS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     dt.time: ("time", dt.time.isoformat, dt.time.fromisoformat),
     bytes: ("bytes", bytes.hex, bytes.fromhex),
     UUID: ("uuid", str, UUID),
-    Decimal: ("decimal", lambda number: str(number.normalize()), Decimal),
+    Decimal: ("decimal", _number, Decimal),
 }

@@ -59,6 +59,20 @@ async def test_a_load_that_is_under_way_is_not_kept_and_the_next_one_asks_again(
     assert backend.batches == [[1], [1]]
 
 
+async def test_that_anything_may_have_changed_empties_open_loaders_and_a_memory_but_no_cache_that_all_share() -> None:
+    for shared in (False, True):
+        cache, backend = MemoryCache(), Backend()
+        cache.shared = shared
+        loader = DataLoader(backend, second_level=cache, fresh_for=60, name="l")
+        await loader.load(1)
+        await drain(cache)
+        await receive(Change(anything=True))
+        assert loader.peek(1) is None
+        await loader.load(1)
+        assert len(backend.batches) == (1 if shared else 2)
+        await drain(cache)
+
+
 async def test_loaders_of_another_thread_are_left_to_it() -> None:
     cache, loop = MemoryCache(), asyncio.new_event_loop()
     loader = DataLoader(Backend(), second_level=cache, fresh_for=60, name="l")

@@ -306,6 +306,18 @@ async def test_a_change_whose_announcement_is_cancelled_is_made_up_for(server: S
         await until(lambda: mine.statistics().breaker is BreakerState.CLOSED)
 
 
+async def test_an_answer_that_is_none_to_an_announcement_is_a_failure(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def publish(*_: object) -> bytes:
+        return b"OK"
+
+    async with a_bus(place) as bus:
+        monkeypatch.setattr(bus._client, "publish", publish)
+        assert not await bus.invalidate_tags("flights")
+        assert "something else" in str(bus.statistics().last_error)
+
+
 async def test_rubbish_on_the_channel_means_that_anything_may_have_changed(place: Place) -> None:
     async with a_bus(place) as bus, Redis.from_url(place.url) as client:
         following = bus.changes("flights")

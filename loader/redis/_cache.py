@@ -14,10 +14,11 @@ from urllib.parse import quote
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
+from redis.exceptions import NoScriptError
 
 from loader.redis._codec import MsgspecCodec
 from loader.redis._guard import BreakerState, Guard, check_client
-from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET
+from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
 from loader.second_level import NOTHING, Found, Stored, drain
 
 if TYPE_CHECKING:
@@ -139,7 +140,6 @@ class RedisCache:
         self._lease_for = max(1, round(1000 * lease_for))
         self._max_wait = max_wait
         self._jitter = jitter
-        self._get, self._set, self._delete = map(client.register_script, (GET, SET, DELETE))
         self._guard = Guard(
             timeout=timeout, retry_after=retry_after, probe=self._make_up, owes=lambda: bool(self._owed)
         )
@@ -189,7 +189,7 @@ class RedisCache:
             for some in _parts(wanted):
                 keys = [state, *(self._key(state, entry.namespace, entry.key) for entry in some)]
                 arguments = [part for entry in some for part in self._written(entry)]
-                refused = await self._call(self._set, keys, arguments, answers=1)
+                refused = await self._call(SET, keys, arguments, answers=1)
                 self._refused += 0 if refused is None else refused[0]
 
     async def delete_many(self, namespace: Namespace, keys: Sequence[str] | None) -> None:
@@ -264,19 +264,26 @@ class RedisCache:
 
     # -- calls ---------------------------------------------------------------------------------------------------
 
-    async def _call(self, script: Any, keys: Sequence[str], arguments: Sequence[Any], *, answers: int) -> Any:
+    async def _call(self, script: Script, keys: Sequence[str], arguments: Sequence[Any], *, answers: int) -> Any:
         """What a script answers; None if it could not be called."""
         return await self._guard.call(partial(self._run, script, keys, arguments, answers=answers))
 
-    async def _run(self, script: Any, keys: Sequence[str], arguments: Sequence[Any], *, answers: int = 0) -> list[Any]:
+    async def _run(
+        self, script: Script, keys: Sequence[str], arguments: Sequence[Any], *, answers: int = 0
+    ) -> list[Any]:
         """Call a script that answers so much."""
         self._round_trips += 1
+        client: Any = self._client
         token = os.urandom(8)
-        answer = await script(keys=keys, args=[token, *arguments])
+        sent = (len(keys), *keys, token, *arguments)
+        try:
+            answer = await client.evalsha(script.sha, *sent)
+        except NoScriptError:  # as after a restart
+            self._round_trips += 1
+            answer = await client.eval(script.text, *sent)
         if not isinstance(answer, list) or answer[:1] != [token] or len(answer) != answers + 1:
             # Whoever is at the other end, or in whatever order its answers come: not over these connections again.
-            pool: Any = getattr(self._client, "connection_pool", self._client)
-            await pool.disconnect()
+            await getattr(client, "connection_pool", client).disconnect()
             raise ConnectionError(f"the server answered something else: {answer!r:.100}")
         return answer[1:]
 
@@ -288,7 +295,7 @@ class RedisCache:
         wanted = [key for key in keys if not self._owes(state, self._row(namespace, key))]
         for some in _parts(wanted):
             names = [state, *(self._key(state, namespace, key) for key in some)]
-            answer = await self._call(self._get, names, [self._lease_for, namespace.parameters], answers=len(some) + 1)
+            answer = await self._call(GET, names, [self._lease_for, namespace.parameters], answers=len(some) + 1)
             if answer is None:
                 break
             lease, *entries = answer
@@ -320,7 +327,7 @@ class RedisCache:
     async def _delete_rows(self, state: str, rows: Sequence[str], deletion: int) -> None:
         """Delete rows of a loader, and forget that they are to be deleted if that was this or an earlier deletion."""
         for some in [[""]] if "" in rows else _parts(rows):
-            await self._run(self._delete, [state, *(f"{state}:{row}" for row in some if row)], [MANY_PARAMETERS])
+            await self._run(DELETE, [state, *(f"{state}:{row}" for row in some if row)], [MANY_PARAMETERS])
         for row in rows:
             if self._owed.get((state, row), deletion + 1) <= deletion:
                 del self._owed[state, row]
@@ -328,7 +335,7 @@ class RedisCache:
     async def _make_up(self) -> None:
         """Delete what is owed; whatever it is, the server has shown that it is back."""
         if not self._owed:
-            await self._run(self._set, ["{nothing}"], [], answers=1)
+            await self._run(SET, ["{nothing}"], [], answers=1)
         deletion = self._deletions
         for state, rows in groupby(sorted(self._owed), lambda owed: owed[0]):
             await self._delete_rows(state, [row for _, row in rows], deletion)

@@ -29,8 +29,8 @@ class Follower:
     __slots__ = ("_about", "_tags", "action", "changed")
 
     def __init__(self, action: Action, about: tuple[About, ...]) -> None:
-        self.action = action
-        self.changed = Change()
+        self.action: Action = action
+        self.changed: Change = Change()
         self._tags = frozenset(each for each in about if isinstance(each, str))
         self._about = [change_of(each, ()) for each in about if not isinstance(each, str)]
 

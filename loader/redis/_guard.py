@@ -44,10 +44,10 @@ class Guard:
         probe: Callable[[], Awaitable[object]],
         owes: Callable[[], bool],
     ) -> None:
-        self.timeout = timeout
-        self.state = BreakerState.CLOSED
-        self.failures = 0
-        self.opened = 0
+        self.timeout: float = timeout
+        self.state: BreakerState = BreakerState.CLOSED
+        self.failures: int = 0
+        self.opened: int = 0
         self.last_error: Exception | None = None
         self._retry_after = retry_after
         self._probe = probe

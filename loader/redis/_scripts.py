@@ -21,13 +21,26 @@ that was evicted, expired, flushed or lost with the server leads to the same ref
 
 from __future__ import annotations
 
+from hashlib import sha1
+from typing import final
+
+
+@final
+class Script:
+    """A script, and the name under which the server remembers it."""
+
+    def __init__(self, text: str) -> None:
+        self.text: str = text
+        self.sha: str = sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
 HEADER = 30
 """The length of an entry's header."""
 
 MANY_PARAMETERS = 1000
 """With more sets of parameters than this, deleting a key deletes all that the loader has."""
 
-GET = """
+GET = Script("""
 -- KEYS: the state, then the keys. ARGV: the random bytes, how long a lease lasts in ms, the parameters.
 -- Returns the header of a lease, then for each key: the entry, 'L' if somebody else has a lease, '' if there is none to
 -- be had, or false where the asker has this lease.
@@ -60,9 +73,9 @@ end
 table.insert(found, 1, lease)
 table.insert(found, 1, ARGV[1])
 return found
-"""
+""")
 
-SET = """
+SET = Script("""
 -- KEYS: the state, then the keys. ARGV: the random bytes, then for each key: the lease, how long the value is fresh in
 -- ms (0 gives the lease back), what it is, and its data. Returns how many were not written since their lease is over.
 local epoch = redis.call('HGET', KEYS[1], 'epoch')
@@ -80,9 +93,9 @@ for i = 2, #KEYS do
   end
 end
 return {ARGV[1], refused}
-"""
+""")
 
-DELETE = """
+DELETE = Script("""
 -- KEYS: the state, then the keys without their parameters; no keys for all of them. ARGV: the random bytes, and
 -- MANY_PARAMETERS.
 local fields = redis.call('HKEYS', KEYS[1])
@@ -97,4 +110,4 @@ for i = 2, #KEYS do
   end
 end
 return {ARGV[1]}
-"""
+""")
