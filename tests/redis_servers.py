@@ -21,6 +21,8 @@ from uuid import uuid4
 
 import pytest
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -80,8 +82,10 @@ class Server:
         self.start()
 
     def start(self) -> None:
-        self.process = subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.process = self._spawn()
         for _ in range(PATIENCE * 100):
+            if self.process.poll() is not None:  # something else has its port for a moment
+                self.process = self._spawn()
             try:
                 with self.client() as client:
                     client.ping()
@@ -90,9 +94,12 @@ class Server:
                 time.sleep(0.01)
         raise AssertionError("the server does not answer")
 
+    def _spawn(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self.command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
     def client(self) -> redis.Redis:
-        """A client that waits: for what the test itself does with the server."""
-        return redis.Redis.from_url(self.url, socket_timeout=PATIENCE)
+        """A client that waits, but never tries twice: for what the test itself does with the server."""
+        return redis.Redis.from_url(self.url, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0))
 
     def pause(self) -> None:
         self.process.send_signal(signal.SIGSTOP)
