@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
 from loader.redis import BreakerState
-from loader.redis._guard import Guard
+from loader.redis._guard import Guard, end
 from tests.fakes import turns
 
 if TYPE_CHECKING:
@@ -166,3 +167,17 @@ async def test_a_failure_during_the_look_counts_although_the_look_succeeds() -> 
     gate.set()
     await turns()
     assert server.state_of() is BreakerState.OPEN
+
+
+async def test_a_task_that_takes_a_cancellation_for_something_else_is_ended_all_the_same() -> None:
+    async def deaf() -> None:
+        for _ in range(2):
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(3600)
+        await asyncio.sleep(3600)
+
+    task = asyncio.ensure_future(deaf())
+    await turns()
+    await end(task)
+    assert task.cancelled()
+    assert now() < 1

@@ -12,9 +12,9 @@ from urllib.parse import quote
 from uuid import uuid4
 
 from loader import Debouncer, Keyed
-from loader.redis._cache import client_from
+from loader.redis._client import check_client, client_from
 from loader.redis._following import Follower, Following
-from loader.redis._guard import BreakerState, Guard, check_client
+from loader.redis._guard import BreakerState, Guard, end
 from loader.redis._message import decode, encode
 from loader.second_level import Change, invalidate, invalidate_tags, receive
 
@@ -321,8 +321,7 @@ class RedisBus:
         Cancellation: It may have to be called again.
         """
         if self._listener is not None:
-            self._listener.cancel()
-            await asyncio.wait([self._listener])
+            await end(self._listener)
         for stream in self._streams:
             stream._end()
         self._followers.clear()

@@ -11,13 +11,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
-from redis.asyncio import BlockingConnectionPool, Redis
-from redis.asyncio.retry import Retry
-from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError
 
+from loader.redis._client import check_client, client_from
 from loader.redis._codec import MsgspecCodec
-from loader.redis._guard import BreakerState, Guard, check_client
+from loader.redis._guard import BreakerState, Guard
 from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
 from loader.second_level import NOTHING, Found, Stored, drain
 
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from redis.asyncio import Redis
     from redis.asyncio.cluster import RedisCluster
 
     from loader.second_level import Codec, Entry, Namespace
@@ -339,19 +338,6 @@ class RedisCache:
         deletion = self._deletions
         for state, rows in groupby(sorted(self._owed), lambda owed: owed[0]):
             await self._delete_rows(state, [row for _, row in rows], deletion)
-
-
-def client_from(url: str, *, max_connections: int, timeout: float) -> Redis:
-    """A client that gives up in time and never tries twice."""
-    pool = BlockingConnectionPool.from_url(
-        url,
-        max_connections=max_connections,
-        timeout=timeout,
-        socket_timeout=timeout,
-        socket_connect_timeout=timeout,
-        retry=Retry(NoBackoff(), 0),
-    )
-    return Redis.from_pool(pool)
 
 
 def _parts(items: Sequence[Any]) -> list[Sequence[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextvars import Context
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeVar, final
+from typing import TYPE_CHECKING, TypeVar, final
 
 if TYPE_CHECKING:
     from asyncio import Task, TimerHandle
@@ -86,8 +86,7 @@ class Guard:
         self._closed = True
         self._disarm()
         if self._probing is not None:
-            self._probing.cancel()
-            await asyncio.wait([self._probing])
+            await end(self._probing)
 
     def _failed(self, error: Exception) -> None:
         self.failures += 1
@@ -129,11 +128,8 @@ class Guard:
             self._timer = None
 
 
-def check_client(client: Any) -> None:
-    """Refuse a client that makes text of what it reads, since values are bytes.
-
-    Raises:
-        ValueError: If it does.
-    """
-    if client.get_encoder().decode_responses:
-        raise ValueError(f"{client!r} was made with decode_responses=True: give a client that leaves bytes as they are")
+async def end(task: Task[None]) -> None:
+    """Cancel a task until it has ended: a client may take the first cancellation for a time-out of its own."""
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=0.1)
