@@ -7,6 +7,7 @@ import gc
 import re
 import sys
 import threading
+import weakref
 from collections import OrderedDict, deque
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
@@ -688,6 +689,22 @@ async def test_an_operator_that_has_ended_is_collected_without_further_work() ->
     gc.collect()
     await turns(3)
     assert feed.log == ["closed"]
+
+
+async def test_an_operator_whose_source_failed_is_forgotten_with_its_consumers_frames() -> None:
+    async def consume() -> weakref.ref[Any]:
+        feed = Feed()
+        feed.put("a", ValueError("broken"))
+        operator = conflate(feed)
+        reference = weakref.ref(operator)
+        with pytest.raises(ValueError, match="broken"):
+            async for _ in operator:
+                await turns(3)
+        return reference
+
+    reference = await consume()
+    gc.collect()
+    assert reference() is None
 
 
 async def test_an_operator_that_is_collected_while_its_source_closes_lets_it() -> None:
