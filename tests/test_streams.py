@@ -693,14 +693,11 @@ async def test_an_operator_that_has_ended_is_collected_without_further_work() ->
 
 async def test_an_operator_whose_source_failed_is_forgotten_with_its_consumers_frames() -> None:
     async def consume() -> weakref.ref[Any]:
-        feed = Feed()
-        feed.put("a", ValueError("broken"))
-        operator = conflate(feed)
-        reference = weakref.ref(operator)
+        operator = conflate(timed((0, "a"), (0, ValueError("broken"))))
+        assert await anext(operator) == "a"
         with pytest.raises(ValueError, match="broken"):
-            async for _ in operator:
-                await turns(3)
-        return reference
+            await anext(operator)
+        return weakref.ref(operator)
 
     reference = await consume()
     gc.collect()
