@@ -1,6 +1,6 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, suite, properties, wheel.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, suite, properties, faults, wheel.
 """
 
 from __future__ import annotations
@@ -53,6 +53,11 @@ def check_properties() -> bool:
     return run(PYTHON, "-m", "pytest", "-q", "tests/test_properties.py")
 
 
+def check_faults() -> bool:
+    """Every fault that the explorer knows once at every await, and that it hits all of these."""
+    return run(PYTHON, "-m", "tests.explorer")
+
+
 def check_wheel() -> bool:
     """The same tests against the wheel, in an environment of its own and without the source tree."""
     with tempfile.TemporaryDirectory() as folder:
@@ -78,6 +83,7 @@ CHECKS = {
     "types": check_types,
     "suite": check_suite,
     "properties": check_properties,
+    "faults": check_faults,
     "wheel": check_wheel,
 }
 

@@ -16,11 +16,11 @@ from strawberry.dataloader import DataLoader as StrawberryDataLoader
 from tests.explorer.awaits import NEVER_WAIT, all_awaits, not_among
 from tests.explorer.explore import Explorer
 from tests.explorer.scripts import SCRIPTS
-from tests.explorer.world import World
+from tests.explorer.world import run
 
 if TYPE_CHECKING:
     from tests.explorer.explore import Report
-    from tests.explorer.world import Script
+    from tests.explorer.world import Script, World
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -152,5 +152,5 @@ async def that_never_ends(world: World) -> None:
     ],
 )
 def test_it_sees_what_is_wrong_with_a_service(script: Script, complaint: str) -> None:
-    assert World(script).run().wrong == []
+    assert run(script).wrong == []
     assert complaint in str(Explorer(script).all().wrong)

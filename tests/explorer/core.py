@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from loader import BatchResultError, DataLoader, LoaderClosedError, Loaders, Scope, dataloader
@@ -50,6 +51,7 @@ async def serve(world: World, loader: DataLoader[int, str]) -> None:
             world.ask(loader.load_many([2, 1, 3]), values([2, 1, 3]))
             await asyncio.sleep(0)
             world.ask(loader.load_many([3, 4, 4]), values([3, 4, 4]))
+            world.ask(loader.load(7), "v7")
             await world.answered()
             world.ask(loader.load_many([1, 5], return_exceptions=True), values([1, 5]))
             await world.answered()
@@ -121,6 +123,13 @@ async def abandoned(world: World) -> None:
         return values(keys)
 
     await serve(world, DataLoader(load, max_batch_size=2, abandoned="cancel", max_concurrent_batches=2))
+    again = DataLoader(load, abandoned="cancel")
+    watch(world, again)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(0.005):
+            await again.load(1)
+    world.ask(again.load(1), "v1")  # while the batch that everybody left is ending
+    await world.answered()
 
 
 async def in_threads(world: World) -> None:

@@ -33,12 +33,17 @@ Info = strawberry.Info[dict[str, Any], None]
 class Shop(Loaders, max_concurrent_batches=2):
     def __init__(self, world: World) -> None:
         self.world = world
-        self.closed = False
+        self.running = 0
         world.expect("slots", lambda: (self._limit._holders, self._limit._queue), (set(), {}))  # type: ignore[union-attr]
 
     @dataloader
     async def names(self, ids: list[int]) -> dict[int, str]:
-        await self.world.io(0.001)
+        self.running += 1
+        try:
+            await self.world.io(0.001)
+        finally:
+            await self.world.io(0.0005)
+            self.running -= 1
         return {key: f"name {key}" for key in ids}
 
     @dataloader
@@ -296,9 +301,11 @@ async def generate(request: Request) -> AsyncIterator[Shop]:
     await world.io(0.001, in_batch=False)
     opened = Counter(["open"])
     world.expect("open shops", lambda: opened, Counter(["open", "closed"]))
+    shop = Shop(world)
     try:
-        yield Shop(world)
+        yield shop
     finally:
+        assert not shop.running or world.permitted, "what the batches work with is closed before they have ended"
         try:
             await world.io(0.001, in_batch=False)
         finally:

@@ -71,8 +71,8 @@ async def use_operator(world: World, make: Callable[[AsyncIterator[int]], Operat
     source = Source(world)
     flows: list[Flow[int]] = []
 
-    def made() -> Operator:
-        operator = make(source())
+    def made(pauses: tuple[float, ...] = PAUSES) -> Operator:
+        operator = make(source(pauses))
         flows.append(operator._flow)
         return operator
 
@@ -84,7 +84,7 @@ async def use_operator(world: World, make: Callable[[AsyncIterator[int]], Operat
 
     async def leaves(seconds: float) -> None:
         async with asyncio.timeout(seconds):
-            await Consumer(made()).consume()
+            await Consumer(made((0.001, 30.0))).consume()
 
     async def breaks_off() -> None:
         async for _ in made():
@@ -98,9 +98,11 @@ async def use_operator(world: World, make: Callable[[AsyncIterator[int]], Operat
         with suppress(LoaderClosedError):
             await anext(operator)
 
+    began = world.loop.time()
     world.ask(leaves(0.004), None, TimeoutError)
     world.ask(breaks_off())
     await world.answered()
+    assert world.permitted or world.loop.time() - began < 1  # nobody waited for the source to go on by itself
     world.ask(takes_none())
     await world.answered()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from loader import (
 from tests.explorer.core import values, watch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from loader import Trigger
     from tests.explorer.world import World
@@ -58,6 +58,23 @@ def watch_trigger(world: World, trigger: Trigger[Any], work: Counted) -> None:
     world.expect("sum of triggers", adds_up, True)
 
 
+@asynccontextmanager
+async def closed_at_last(trigger: Trigger[Any]) -> AsyncIterator[None]:
+    """Closes the trigger at the end, and sees that a close that is cancelled closes all the same."""
+    try:
+        async with trigger:
+            yield
+    finally:
+        see_cut(trigger)
+
+
+def see_cut(trigger: Trigger[Any]) -> None:
+    """After closing nothing goes on, unless somebody else is still closing."""
+    run = trigger._current
+    over = run is None or (run.task is not None and (run.task.done() or bool(run.task.cancelling())))
+    assert trigger._closers or (trigger._pending is None and over)
+
+
 async def use_trigger(world: World, make: Callable[..., Trigger[str]]) -> None:
     work = Counted(world)
     errors: list[Exception] = []
@@ -73,7 +90,7 @@ async def use_trigger(world: World, make: Callable[..., Trigger[str]]) -> None:
     world.offer("trigger from a thread", trigger.trigger_threadsafe)
     world.offer("wait until idle", trigger.wait_idle)
 
-    async with trigger:
+    async with closed_at_last(trigger):
         try:
             trigger.trigger()
             world.ask(trigger.request(), "done")
@@ -97,7 +114,10 @@ async def use_trigger(world: World, make: Callable[..., Trigger[str]]) -> None:
     watch_trigger(world, late, work)
     late.trigger()
     await asyncio.sleep(0.011)
-    await late.aclose(timeout=0.005)
+    try:
+        await late.aclose(timeout=0.005)
+    finally:
+        see_cut(late)
     world.expect("unheard errors", lambda: [e for e in errors if not isinstance(e, (*world.permitted, *dropped))], [])
 
 
@@ -178,6 +198,7 @@ async def single_flight(world: World) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(0.005):
             await flights.do("c", fetch, "c")
+    assert await flights.do("c", fetch, "c") == "C"  # while the call that everybody left is ending
 
 
 class Clock:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import time
 import warnings
 from collections import Counter
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from loader import BatchCancelledError, LoaderClosedError, LoaderError, LoaderTimeoutError, RunCancelledError, _loops
 from loader import _work as work_module
@@ -226,8 +228,7 @@ class World:
 
     def run(self) -> Seen:
         """Run the script to its end, and look at what is left."""
-        with _quiet(), warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with _quiet():
             try:
                 self.loop.run_until_complete(self._drive())
             except DeadlockError:
@@ -235,10 +236,6 @@ class World:
             except _EndlessError:
                 self._complain("goes on for ever")
             self._look_around()
-            while warned:  # a warning holds what it is about, which may warn once more when it is gone
-                message = str(warned.pop().message)
-                if not message.startswith(FORGIVEN):
-                    self._complain(f"warned: {message}")
         return self.seen
 
     async def _drive(self) -> None:
@@ -291,7 +288,6 @@ class World:
         self.loop.before = _nothing
         for store in (self._expected, self._actions, self._reports):
             store.clear()
-        gc.collect()
 
     def _judge(self, caller: Caller) -> None:
         name = f"{caller.task.get_coro().__qualname__} for {caller.expected!r}"  # type: ignore[union-attr]
@@ -424,6 +420,28 @@ class World:
     def _close_call(self, number: int) -> None:
         self._open.pop(number, None)
         self._inner.pop(number, None)
+
+
+def run(script: Script, *faults: Fault) -> Seen:
+    """Run a script with these faults, and see that nothing of it is held afterwards, and that Python did not warn."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        threads = getattr(script, "threads", False)
+        world = World(script, faults, threads=threads)
+        loop, seen = ref(world.loop), world.run()
+        del world
+        for _ in range(5):  # a generator that is closed by one collection is gone with the next
+            if loop() is None:
+                break
+            time.sleep(0.02 if threads else 0)  # a thread that has answered holds it until it has ended
+            gc.collect()
+            while warned:  # a warning holds what it is about
+                message = str(warned.pop().message)
+                if not message.startswith(FORGIVEN):
+                    seen.wrong.append(f"warned: {message}")
+        else:  # everything of a run refers to its loop
+            seen.wrong.append("something of the run is still held")
+    return seen
 
 
 def _is_ours(task: asyncio.Task[Any]) -> bool:
