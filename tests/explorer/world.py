@@ -138,6 +138,7 @@ class World:
         self.theirs = False
         """Whether a task was cancelled that is neither the library's nor the script's: what waits for it is too."""
         self.cancelled: list[asyncio.Task[Any]] = []
+        self._acting: list[asyncio.Task[Any]] = []  # the callers that are actions
         self._script = script
         self._faults = {fault.moment: [each for each in faults if each.moment == fault.moment] for fault in faults}
         self._reports: list[dict[str, Any]] = []
@@ -275,6 +276,7 @@ class World:
         self._tasks.clear()
         self._numbers.clear()
         self.cancelled.clear()
+        self._acting.clear()
         self.main = None
         gc.collect()
         for what, look, value in self._expected:
@@ -375,13 +377,15 @@ class World:
                 self._complain(f"{kind} raised {error!r}")
                 return
             if asyncio.iscoroutine(result):
-                self.ask(result)
+                self._acting.append(self.ask(result))
 
     def _cancel(self, task: asyncio.Task[Any]) -> None:
         self.seen.hit.update(lines(task))
         self.cancelled.append(task)
         if task is self.main:
             self._permit(LoaderClosedError, BatchCancelledError, RunCancelledError)  # it closes what it works with
+        elif task in self._acting:
+            self._permit(*self.lost_with_a_task)  # a close that is cancelled cuts short what it waits for
         elif task not in {caller.task for caller in self.callers}:
             self._permit(*self.lost_with_a_task)
             self.theirs = self.theirs or not _is_ours(task)
