@@ -80,12 +80,8 @@ class Explorer:
         """Every single fault at every moment."""
         seen = self.run()
         self.report.points += sum(last > seen.begins for _, last in seen.points.values())
-        for (number, _), (first, last) in seen.points.items():
-            for moment in range(max(first, seen.begins + 1), last + 1):
-                self._try(Fault(moment, "cancel", number))
-        for moment in range(seen.begins + 1, seen.moments + 1):
-            for fault in others_at(seen, moment):
-                self._try(fault)
+        for fault in every_fault(seen):
+            self._try(fault)
         return self.report
 
     def pairs(self, count: int) -> Report:
@@ -126,6 +122,15 @@ def cancellations(seen: Seen) -> Iterable[Fault]:
         for moment in (first, (first + last) // 2, last)
         if moment > seen.begins
     }
+
+
+def every_fault(seen: Seen) -> Iterator[Fault]:
+    """Every fault at every moment."""
+    for (number, _), (first, last) in seen.points.items():
+        for moment in range(max(first, seen.begins + 1), last + 1):
+            yield Fault(moment, "cancel", number)
+    for moment in range(seen.begins + 1, seen.moments + 1):
+        yield from others_at(seen, moment)
 
 
 def others_at(seen: Seen, moment: int) -> Iterator[Fault]:
