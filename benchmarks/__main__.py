@@ -13,6 +13,8 @@ PARTS = {
     "requests": "requests over Strawberry: relations beside attributes and resolvers",
     "observing": "what observing costs a request",
     "load": "the demo under load for two minutes, beside Strawberry's DataLoader",
+    "second_level": "a second-level cache on Redis: cold, warm and absent",
+    "workers": "processes that share values and change them: how old is what they read",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 
