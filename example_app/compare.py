@@ -77,7 +77,7 @@ class Recorder:
     def __init__(self) -> None:
         self.statements: list[tuple[str, float]] = []
         self.timeline = Timeline()
-        self.timeline.wants_places = False  # finding out who asks costs time, and only where there are loaders
+        self.timeline.wants_places = False  # to find out who asks costs one way more than another
         self.began = time.perf_counter()
 
 
@@ -134,6 +134,7 @@ class Comparison:
                         await asyncio.wait({answering}, timeout=PROGRESS)
                 finally:
                     answering.cancel()
+                    await asyncio.wait({answering})
                 answer, took = answering.result()
                 answers.append(answer)
                 yield {"way": way.id, "done": True, **took}
