@@ -23,6 +23,7 @@ from strawberry.extensions import SchemaExtension
 from example_app.by_hand import ByHand
 from example_app.loaders import STATEMENTS_AT_ONCE, AppLoaders
 from example_app.schema import make_schema
+from example_app.shared_cache import CACHE
 from example_app.waterfall import waterfall
 from loader import Scope
 from loader.timeline import Timeline
@@ -115,8 +116,11 @@ class Comparison:
 
     async def events(self, question: Question) -> AsyncGenerator[dict[str, Any], None]:
         """What the page is told: how far each way has come, what it took, and in the end whether the answers agree."""
+        if CACHE is not None:
+            yield {"error": "here rows come from a cache that outlives questions: start without EXAMPLE_REDIS_URL."}
+            return
         if self._waiting == MOST_WAITING:
-            yield {"error": "Too many others compare at this moment: try again soon."}
+            yield {"error": "too many others compare at this moment, try again soon."}
             return
         self._waiting += 1
         try:

@@ -97,6 +97,14 @@ async def test_the_limits_of_the_service_hold_for_the_comparison_too() -> None:
     assert last["equal"] is None
 
 
+async def test_with_a_shared_cache_nothing_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "CACHE", object())
+    async with demo() as it:
+        took, last = await ask(Comparison(it.service, Settings()), SMALL)
+    assert (took, list(last)) == ({}, ["error"])
+    assert last["error"].endswith("start without EXAMPLE_REDIS_URL.")
+
+
 async def test_one_comparison_is_made_at_a_time_and_no_more_than_some_wait() -> None:
     async with demo() as it:
         comparison = Comparison(it.service, Settings())
@@ -112,7 +120,7 @@ async def test_one_comparison_is_made_at_a_time_and_no_more_than_some_wait() -> 
 
         last = await asyncio.gather(*map(visitor, range(MOST_WAITING + 2)))
         assert [each.get("equal") for each in last] == [True] * (MOST_WAITING + 1) + [None]
-        assert last[-1] == {"error": "Too many others compare at this moment: try again soon."}
+        assert last[-1] == {"error": "too many others compare at this moment, try again soon."}
         del order[order.index(MOST_WAITING + 1)]
         assert order == sorted(order)
         assert (await ask(comparison, SMALL))[1]["equal"] is True

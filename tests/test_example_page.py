@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.async_api import expect
 
-from example_app import home
+from example_app import home, statistics
 from example_app.app import create_app
 from example_app.questions import QUESTIONS, Question
 from example_app.settings import Settings
@@ -57,7 +57,7 @@ async def figure(page: Page, way: str, number: int) -> str:
     return await page.locator(f".way[data-way={way}] .figures dd").nth(number).inner_text()
 
 
-async def statements(page: Page, way: str) -> int:
+async def taken(page: Page, way: str) -> int:
     return int((await figure(page, way, 0)).replace(",", ""))
 
 
@@ -90,13 +90,13 @@ async def ask_all(page: Page) -> None:
         values = re.search(r"The three answers are equal, ([\d,]+) values compared", text)
         assert values is not None
         assert int(values[1].replace(",", "")) >= 200
-        many = await statements(page, "one")
+        many = await taken(page, "one")
         assert 300 < many < 5000
         for way in "hand", "planned":
-            assert 1 < await statements(page, way) < 10
+            assert 1 < await taken(page, way) < 10
             rows = await page.locator(f".way[data-way={way}] .fall li").count()
             # A row for each statement: the first is that of the root field, or a batch too.
-            assert rows == await statements(page, way)
+            assert rows == await taken(page, way)
         assert re.fullmatch(r"[\d.]+ m?s", await figure(page, "planned", 1))
         # Hundreds of batches are a row for each loader, whose numbers add up to all statements.
         sizes = await page.locator(".way[data-way=one] .fall small").all_inner_texts()
@@ -145,7 +145,7 @@ async def test_a_limit_a_refusal_and_a_server_that_is_gone_are_said(
         await server.task
         await expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
         await page.locator("#run").click()
-        await expect(page.locator("#verdict")).to_contain_text("It did not come to an end:")
+        await expect(page.locator("#verdict")).to_contain_text("Not compared:")
         await expect(page.locator("#run")).not_to_have_attribute("aria-disabled", "true")
 
 
@@ -183,8 +183,9 @@ async def test_the_board_comes_back_by_itself_when_the_connection_was_lost(chrom
 
 
 async def test_however_often_a_flight_is_delayed_the_statistics_are_refreshed_once(
-    chromium: str, tmp_path: Path
+    chromium: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(statistics, "BURST", 2.0)  # a busy machine may take longer than usual from click to click
     async with site(chromium, tmp_path) as (page, _):
         delay = page.locator("#delay")
         await expect(delay).to_be_enabled()
@@ -193,12 +194,12 @@ async def test_however_often_a_flight_is_delayed_the_statistics_are_refreshed_on
             await delay.click()
         await page.evaluate("for (let n = 0; n < 35; n += 1) document.getElementById('delay').click()")
         await expect(page.locator("#clicks")).to_have_text("40")
-        await expect(page.locator("#refreshes")).to_have_text("1")
+        await expect(page.locator("#refreshes")).to_have_text("1", timeout=PATIENCE)
         await expect(page.locator("#freshness")).to_have_text("Up to date")
         await expect(page.locator("#lines tbody tr[data-status=delayed]").first).to_contain_text("Delayed")
         await expect(page.locator("#routes tr[data-delayed]").first).to_be_visible()
         age = float((await page.locator("#age").inner_text()).removesuffix(" s"))
-        await asyncio.sleep(1)  # in which another refresh would come
+        await asyncio.sleep(2.5)  # in which another refresh would come
         assert float((await page.locator("#age").inner_text()).removesuffix(" s")) > age
         await expect(page.locator("#refreshes")).to_have_text("1")
 

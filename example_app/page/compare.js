@@ -57,7 +57,7 @@ async function compare() {
     if (verdict.dataset.state === "running") throw new Error("the server ended the comparison before it was done");
   } catch (error) {
     for (const card of cards.values()) card.giveUp();
-    showState(verdict, "bad", `It did not come to an end: ${error.message}`);
+    showState(verdict, "bad", `Not compared: ${error.message}`);
   } finally {
     run.removeAttribute("aria-disabled");
     run.textContent = "Run it again";
