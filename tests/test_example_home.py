@@ -6,11 +6,16 @@ import json
 import re
 from dataclasses import replace
 
+import httpx
 import pytest
 
 from example_app import home
+from example_app.app import create_app
 from example_app.home import FILES
 from example_app.questions import QUESTIONS
+from example_app.settings import Settings
+from tests.serving import Server
+from tests.test_example_data import built
 from tests.test_example_view import client
 
 pytestmark = pytest.mark.real_time
@@ -72,6 +77,21 @@ async def test_a_comparison_comes_as_lines_of_json(monkeypatch: pytest.MonkeyPat
     assert told[0] == {"way": "one", "statements": 0, "done": False}
     assert [event["way"] for event in told if event.get("done")] == ["one", "hand", "planned"]
     assert told[-1]["equal"] is True
+
+
+async def test_a_client_that_leaves_gives_its_turn_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(home, "QUESTIONS", [replace(question, first=40) for question in QUESTIONS])
+    app = create_app(built(), Settings(log="off"))
+    async with (
+        app.router.lifespan_context(app),
+        Server(app) as server,
+        httpx.AsyncClient(base_url=f"http://{server.address}", trust_env=False, timeout=50) as asking,
+    ):
+        for _ in range(3):
+            async with asking.stream("POST", "/questions/departures") as leaving:
+                assert json.loads(await anext(leaving.aiter_lines()))["way"] == "one"
+        answer = await asking.post("/questions/departures")
+    assert json.loads(answer.text.splitlines()[-1])["equal"] is True
 
 
 async def test_an_unknown_question_another_method_and_another_origin_are_refused() -> None:

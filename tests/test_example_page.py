@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import signal
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +181,26 @@ async def test_the_board_comes_back_by_itself_when_the_connection_was_lost(chrom
         await expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
         await expect(page.locator("#connection")).to_have_attribute("data-state", "live")
         await expect(page.locator("#lines tbody tr").first).to_be_visible()
+
+
+async def test_the_page_goes_on_when_the_service_is_started_again(chromium: str, tmp_path: Path) -> None:
+    url = built().set(database=str(shutil.copy(built().database or "", tmp_path)))
+    async with page_of(chromium, expected="WebSocket") as page:
+        with started(url) as server:
+            await page.goto(f"http://{server.address}/")
+            await page.locator("select[name=speed]").select_option("1800")
+            await expect(page.locator("#clock")).to_have_text(re.compile("15 Jan 2013, 0[789]"), timeout=PATIENCE)
+            await expect(page.locator("#freshness")).to_have_text("Up to date")
+            assert await asyncio.to_thread(server.stop, signal.SIGTERM) == 0
+            await expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
+            await expect(page.locator("#freshness")).to_have_attribute("data-state", "lost")
+            before = await page.locator("#clock").inner_text()
+        with started(url, "--port", server.address.rpartition(":")[2]):
+            await expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=30_000)
+            await expect(page.locator("#freshness")).to_have_text("Up to date")
+            await expect(page.locator("#lines tbody tr").first).to_be_visible()
+            await expect(page.locator("#clock")).not_to_have_text(before)
+            assert before < await page.locator("#clock").inner_text()
 
 
 async def test_however_often_a_flight_is_delayed_the_statistics_are_refreshed_once(

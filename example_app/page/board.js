@@ -36,6 +36,7 @@ export class Board {
     window.addEventListener("pagehide", () => this.remember());
     setInterval(() => this.tick(), 200);
     this.follow();
+    this.tick();
   }
 
   /** What the board's clock shows; it runs from the first event of a connection to its loss, and never back. */
@@ -52,7 +53,7 @@ export class Board {
       next: (data) => this.receive(data.departures),
       lost: () => this.stand(),
       error: (message) => this.say(message),
-      complete: () => { setTimeout(() => this.goOn(), 1000); },
+      complete: () => this.goOn(),
     });
   }
 
@@ -72,7 +73,6 @@ export class Board {
   goOn() {
     this.stand();
     if (this.since >= new Date(END)) this.since = new Date(BEGIN);
-    this.follow();
   }
 
   clear() {

@@ -3,6 +3,7 @@
 const FIRST_WAIT = 500; // milliseconds until it is tried again, doubled with every failure
 const LONGEST_WAIT = 15_000;
 const PATIENCE = 10_000; // until the server has answered, or is taken to be gone
+const AGAIN = 1000; // until what the server has ended is asked for again
 const PULSE = 20_000; // from one question whether it is still there to the next
 
 export class Socket {
@@ -17,20 +18,22 @@ export class Socket {
     window.addEventListener("online", () => { if (this.retry) this.connect(); });
     // A page that the browser keeps for the way back must not hold a connection.
     window.addEventListener("pagehide", () => this.socket?.close(1000));
-    window.addEventListener("pageshow", (event) => { if (event.persisted) this.connect(); });
+    window.addEventListener("pageshow", (event) => { if (event.persisted) this.lost(); });
     this.connect();
   }
 
   /**
-   * Subscribes, and returns a function that ends it; `variables` is called anew for each connection. The handlers are
-   * `next`, `error`, `complete`, and `lost`, if what is shown should stand still until it is connected again.
+   * Subscribes, and returns a function that ends it. What is lost, or ended by the server, is asked for again, with
+   * what `variables` says then. The handlers are `next`, `error`, `complete` and `lost`.
    */
   subscribe(query, variables, handlers) {
     const id = String(this.nextId++);
     this.subscriptions.set(id, { query, variables, ...handlers });
     if (this.live) this.start(id);
     return () => {
-      if (this.subscriptions.delete(id) && this.live) this.send({ type: "complete", id });
+      const { open } = this.subscriptions.get(id);
+      this.subscriptions.delete(id);
+      if (open) this.send({ type: "complete", id });
     };
   }
 
@@ -51,8 +54,9 @@ export class Socket {
   }
 
   start(id) {
-    const { query, variables } = this.subscriptions.get(id);
-    this.send({ type: "subscribe", id, payload: { query, variables: variables() } });
+    const subscription = this.subscriptions.get(id);
+    subscription.open = true;
+    this.send({ type: "subscribe", id, payload: { query: subscription.query, variables: subscription.variables() } });
   }
 
   receive(message) {
@@ -70,9 +74,13 @@ export class Socket {
       if (message.payload.errors) subscription?.error(message.payload.errors[0].message);
       else subscription?.next(message.payload.data);
     } else if (message.type === "error" || message.type === "complete") {
-      this.subscriptions.delete(message.id);
-      if (message.type === "error") subscription?.error(message.payload[0].message);
-      else subscription?.complete();
+      if (!subscription) return; // it was ended here
+      subscription.open = false;
+      if (message.type === "error") subscription.error(message.payload[0].message);
+      else subscription.complete();
+      setTimeout(() => {
+        if (this.live && this.subscriptions.has(message.id) && !subscription.open) this.start(message.id);
+      }, AGAIN);
     }
   }
 
@@ -87,10 +95,14 @@ export class Socket {
 
   lost() {
     this.live = false;
-    for (const subscription of this.subscriptions.values()) subscription.lost?.();
+    for (const subscription of this.subscriptions.values()) {
+      subscription.open = false;
+      subscription.lost();
+    }
     this.socket = null;
     clearInterval(this.pulse);
     clearTimeout(this.patience);
+    clearTimeout(this.retry);
     const wait = Math.min(FIRST_WAIT * 2 ** this.failures, LONGEST_WAIT) * (0.75 + Math.random() / 2); // not all at once
     this.failures += 1;
     this.onState("lost", wait / 1000);

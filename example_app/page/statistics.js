@@ -30,6 +30,7 @@ export class Statistics {
       next: (data) => this.receive(data.routeStatistics),
       error: (message) => showState(byId("freshness"), "lost", message),
       complete: () => showState(byId("freshness"), "lost", "Ended by the server"),
+      lost: () => showState(byId("freshness"), "lost", "Not connected"),
     });
   }
 
