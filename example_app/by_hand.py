@@ -72,7 +72,12 @@ class Flight(graph.Flight):
         return await info.context["loaders"].weather.load((self.origin_code, self.weather_hour))
 
 
-BY_HAND: dict[type, type] = {kind.__mro__[1]: kind for kind in (Airline, Airport, Plane, Flight)}
+BY_HAND: dict[type, type] = {
+    graph.Airline: Airline,
+    graph.Airport: Airport,
+    graph.Plane: Plane,
+    graph.Flight: Flight,
+}
 
 
 class ByHand(Schema):
