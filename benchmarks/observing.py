@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.requests import cpu_time
+from benchmarks.requests import QUICK, cpu_time
 from benchmarks.rounds import in_turns
 from benchmarks.schema import KEYS, OBJECTS, OURS
 from benchmarks.table import Table, compared
@@ -31,31 +31,33 @@ OBSERVERS: dict[str, Callable[[], list[Observer]]] = {
 }
 
 
-async def observed(make: Callable[[], list[Observer]], way: Way, shape: str) -> float:
+async def observed(make: Callable[[], list[Observer]], way: Way, shape: str, objects: int) -> float:
     """The CPU seconds of a request that is observed."""
     with ExitStack() as stack:
         for observer in make():
             stack.enter_context(observing(observer))
-        return await cpu_time(way, shape)
+        return await cpu_time(way, shape, objects)
 
 
-async def measure(rounds: int) -> list[list[object]]:
+async def measure(rounds: int, objects: int) -> list[list[object]]:
     """A row for each shape, way and observer."""
     rows: list[list[object]] = []
     for shape in SHAPES:
         for name, way in OURS.items():
-            took = await in_turns(rounds, {who: partial(observed, make, way, shape) for who, make in OBSERVERS.items()})
+            ways = {who: partial(observed, make, way, shape, objects) for who, make in OBSERVERS.items()}
+            took = await in_turns(rounds, ways)
             rows += [[shape, name, who, *cells] for who, cells in compared(took, ["nobody"], "ms").items()]
     return rows
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """The one table."""
+    rounds, objects = (1, QUICK) if quick else (ROUNDS, OBJECTS)
     yield Table(
         "observing",
-        f"{OBJECTS:,} objects, {KEYS} distinct keys, loaders that answer at once; CPU time of one request.",
+        f"{objects:,} objects, {KEYS} distinct keys, loaders that answer at once; CPU time of one request.",
         ["query", "way", "who observes", "of nobody", "median", "middle half"],
-        asyncio.run(measure(2 if quick else ROUNDS)),
+        asyncio.run(measure(rounds, objects)),
         chart="median",
         ours=OBSERVERS.keys() - {"nobody"},
     )

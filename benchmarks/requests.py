@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.schema import Way
 
 ROUNDS = 21
+QUICK = 100  # objects
 BOUND = "plain attributes"
 WAYS = {BOUND: ATTRIBUTES, **OURS, **PEERS}
 
@@ -25,12 +26,12 @@ WAYS = {BOUND: ATTRIBUTES, **OURS, **PEERS}
 class Memory:
     """A source that has every record before it is asked: only the cost of loading is measured."""
 
-    def __init__(self, record: type[Any]) -> None:
+    def __init__(self, record: type[Any], objects: int) -> None:
         self.records = {
             relation: [record(key=number + KEYS, name=f"{relation} {number}") for number in range(KEYS * LEVELS)]
             for relation in RELATIONS
         }
-        self.listed = [record(key=number % KEYS, name=f"item {number}") for number in range(OBJECTS)]
+        self.listed = [record(key=number % KEYS, name=f"item {number}") for number in range(objects)]
         if record is ATTRIBUTES.record:
             for each in (*self.listed, *(record for records in self.records.values() for record in records)):
                 for relation, records in self.records.items():
@@ -49,9 +50,9 @@ class Memory:
 memory = cache(Memory)
 
 
-async def cpu_time(way: Way, shape: str) -> float:
+async def cpu_time(way: Way, shape: str, objects: int) -> float:
     """The CPU seconds of one request."""
-    query, context = way.query(shape), way.context(memory(way.record))
+    query, context = way.query(shape), way.context(memory(way.record, objects))
     gc.disable()
     try:
         started = time.process_time()
@@ -64,18 +65,19 @@ async def cpu_time(way: Way, shape: str) -> float:
     return took
 
 
-async def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
+async def measure(rounds: int, objects: int) -> dict[str, dict[str, list[float]]]:
     """The CPU times of each way, for each shape."""
     return {
-        shape: await in_turns(rounds, {name: partial(cpu_time, way, shape) for name, way in WAYS.items()})
+        shape: await in_turns(rounds, {name: partial(cpu_time, way, shape, objects) for name, way in WAYS.items()})
         for shape in SHAPES
     }
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """The ratios to attributes, and the times."""
-    took = asyncio.run(measure(2 if quick else ROUNDS))
-    setting = f"{OBJECTS:,} objects, {KEYS} distinct keys for each relation, loaders that answer at once"
+    rounds, objects = (1, QUICK) if quick else (ROUNDS, OBJECTS)
+    took = asyncio.run(measure(rounds, objects))
+    setting = f"{objects:,} objects, {KEYS} distinct keys for each relation, loaders that answer at once"
     yield Table(
         "requests-ratios",
         f"{setting}; CPU time of one request, as a multiple of that with {BOUND}.",

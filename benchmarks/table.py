@@ -95,7 +95,7 @@ class Table:
     def _cells(self) -> Iterator[list[str]]:
         yield list(self.head)
         for row in self.rows:
-            yield ["" if cell is None else f"{cell:,}" if type(cell) is int else str(cell) for cell in row]
+            yield ["-" if cell is None else f"{cell:,}" if type(cell) is int else str(cell) for cell in row]
 
 
 def _labels(row: Sequence[object]) -> Iterator[str]:
@@ -112,6 +112,8 @@ def median(values: Sequence[float], unit: str, digits: int = 1) -> Figure:
 
 def middle_half(values: Sequence[float], unit: str, digits: int = 1) -> Spread:
     """What lies between the first and the third quarter of the rounds."""
+    if len(values) == 1:  # a quick run
+        values = [*values, *values]
     low, _, high = statistics.quantiles(values, n=4, method="inclusive")
     return Spread(Figure(low, unit, digits), Figure(high, unit, digits))
 
