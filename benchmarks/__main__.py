@@ -1,4 +1,4 @@
-"""`python -m benchmarks [PART ...]`: print figures beside the peers', the README's among them; all parts without a name.
+"""Print figures of this library beside those of its peers: of all parts, or of those that are named.
 
 Ways are measured in turns, in one process. Where several rounds were run, figures are medians, and beside them stands
 what the middle half of the rounds took. Compare the ratios: times are those of the machine.
@@ -71,7 +71,8 @@ class Run:
         """Where it was run, in a line."""
         python = f"{platform.python_implementation()} {platform.python_version()}"
         peers = ", ".join(f"{name} {version(name)}" for name in ("strawberry-graphql", "aiodataloader"))
-        return f"{python}, {os.cpu_count()} cores, {platform.system()} {platform.machine()}; {peers}; {self.began:%Y-%m-%d}."
+        machine = f"{os.cpu_count()} cores, {platform.system()} {platform.machine()}"
+        return f"{python}, {machine}; {peers}; {self.began:%Y-%m-%d}."
 
     def data(self) -> dict[str, Any]:
         """All of it for `json`: times in seconds, memory in bytes, spreads as pairs."""
@@ -98,8 +99,12 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="which parts to run")
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to FILE, with what they were taken on")
-    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="write an SVG chart of each table of times to FOLDER")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write all figures to FILE, with what they were taken on"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FOLDER", help="write an SVG chart of each table of times to FOLDER"
+    )
     parser.add_argument("--readme", action="store_true", help="write the tables into the README and the guides")
     parser.add_argument("--quick", action="store_true", help="run few and small rounds, to see that all parts work")
     return parser

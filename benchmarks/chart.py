@@ -10,12 +10,14 @@ from xml.sax.saxutils import escape
 from benchmarks.table import Figure, Spread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from benchmarks.table import Table
 
 _WIDTH, _LEFT, _RIGHT = 800, 262, 650  # the bars stand between left and right
 _ROW, _BAR, _GROUP = 21, 14, 32
+
+_KEY = "Bars: {}, each group to a scale of its own; blue is loader, lines are the middle half of the rounds."
 
 _STYLE = """
     svg { font: 12px system-ui, sans-serif; }
@@ -31,25 +33,25 @@ _STYLE = """
 def draw(table: Table) -> str:
     """The text of the file. Rows that have several names stand in groups, named by all but the last."""
     column = list(table.head).index(table.chart)
-    most = max(_reach(row, column) for row in table.rows)
     y = 20.0
     parts = []
-    for line in textwrap.wrap(table.caption, 118):
+    for line in textwrap.wrap(f"{table.caption} {_KEY.format(table.chart)}", 115):
         parts.append(_text(12, y, line, 'class="quiet"'))
         y += 17
     named = zip(table.labels(), table.rows, strict=True)
-    for group, rows in groupby(named, key=lambda each: each[0][:-1]):
-        y += _GROUP if group else _ROW
+    for group, members in groupby(named, key=lambda each: each[0][:-1]):
+        rows = list(members)
+        scale = (_RIGHT - _LEFT) / max(_reach(row, column) for _, row in rows)
+        y += _GROUP
         parts.append(_text(12, y - 8, ", ".join(group), 'font-weight="600"'))
         for (*_, name), row in rows:
-            parts += _bar(y, name, row, column, (_RIGHT - _LEFT) / most, name in table.ours)
+            parts += _bar(y, name, row, column, scale, name in table.ours)
             y += _ROW
     height = y + 8
-    title = escape(f"{table.name}: {table.chart}")
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height:.0f}" role="img">',
-            f"<title>{title}</title><style>{_STYLE}</style>",
+            f"<title>{escape(table.caption)}</title><style>{_STYLE}</style>",
             f'<rect class="paper" width="{_WIDTH}" height="{height:.0f}"/>',
             *parts,
             "</svg>",
@@ -58,13 +60,13 @@ def draw(table: Table) -> str:
     )
 
 
-def _spread(row: list[object], column: int) -> Spread | None:
+def _spread(row: Sequence[object], column: int) -> Spread | None:
     """That of a figure stands beside it."""
     beside = row[column + 1] if column + 1 < len(row) else None
     return beside if isinstance(beside, Spread) else None
 
 
-def _reach(row: list[object], column: int) -> float:
+def _reach(row: Sequence[object], column: int) -> float:
     """How far to the right something of the row is drawn, in the figures' unit."""
     spread = _spread(row, column)
     return max(_number(row[column]), spread.high if spread else 0.0)
@@ -76,7 +78,7 @@ def _number(cell: object) -> float:
     return cell
 
 
-def _bar(y: float, name: str, row: list[object], column: int, scale: float, ours: bool) -> Iterator[str]:
+def _bar(y: float, name: str, row: Sequence[object], column: int, scale: float, ours: bool) -> Iterator[str]:
     kind = "ours" if ours else "other"
     width = _number(row[column]) * scale
     end = _reach(row, column) * scale

@@ -169,10 +169,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "keys-ratios",
         f"{setting}: that of loader, as a multiple of what a peer takes.",
         ["course", *(f"of {peer}" for peer in PEERS if peer != OURS)],
-        [
-            [course, *(ratio(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)]
-            for course, ways in took.items()
-        ],
+        [[course, *(ratio(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)] for course, ways in took.items()],
     )
     yield Table(
         "keys",

@@ -57,9 +57,7 @@ class Request:
 
 async def waited(make: Callable[[Fetch], Any], requests: int) -> list[float]:
     """The waits of all batches of some requests at once."""
-    return [
-        wait for waits in await asyncio.gather(*[Request(make).run() for _ in range(requests)]) for wait in waits
-    ]
+    return [wait for waits in await asyncio.gather(*[Request(make).run() for _ in range(requests)]) for wait in waits]
 
 
 async def measure(requests: int, rounds: int) -> dict[str, list[float]]:

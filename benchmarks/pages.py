@@ -7,17 +7,19 @@ says where they were taken. A picture is one of `docs/images` that has the name 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.chart import draw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     from benchmarks.table import Table
 
-MARKED = re.compile(r"(?<=<!-- figures: )(?P<name>\S+)(?P<open> -->\n\n)(?P<text>.*?)(?=\n\n<!-- end of figures -->)", re.S)
+MARKED = re.compile(
+    r"(?<=<!-- figures: )(?P<name>\S+)(?P<open> -->\n\n)(?P<text>.*?)(?=\n\n<!-- end of figures -->)", re.DOTALL
+)
 
 
 def pages(root: Path) -> Iterator[Path]:

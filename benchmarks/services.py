@@ -27,7 +27,6 @@ from benchmarks.schema import (
     OURS,
     PEERS,
     RELATIONS,
-    SHAPES,
     STRAWBERRY,
 )
 from benchmarks.table import Table, compared, median
@@ -207,7 +206,9 @@ async def measure(rounds: int, objects: int) -> tuple[list[list[object]], str]:
             left_out = f" No PostgreSQL at {POSTGRES}, so its rows are left out: {error}"
         for service, make in services.items():
             for shape in AHEAD:
-                took = await in_turns(rounds, {name: partial(wall_time, way, shape, make) for name, way in WAYS.items()})
+                took = await in_turns(
+                    rounds, {name: partial(wall_time, way, shape, make) for name, way in WAYS.items()}
+                )
                 times = {name: [seconds for seconds, _ in each] for name, each in took.items()}
                 measured += [
                     [service, shape, name, *cells, median([calls for _, calls in took[name]], "", 0)]

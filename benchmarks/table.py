@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ class Figure(float):
     unit: str
     digits: int
 
-    def __new__(cls, value: float, unit: str = "", digits: int = 0) -> Figure:
+    def __new__(cls, value: float, unit: str = "", digits: int = 0) -> Self:
         self = super().__new__(cls, value)
         self.unit, self.digits = unit, digits
         return self
