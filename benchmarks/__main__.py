@@ -95,7 +95,8 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,
-        epilog="parts: " + "; ".join(f"{name}: {what}" for name, what in PARTS.items()),
+        epilog="parts:\n" + "\n".join(f"  {name:10} {what}" for name, what in PARTS.items()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("parts", nargs="*", metavar="PART", help="which parts to run")
     parser.add_argument("--markdown", action="store_true", help="print the tables in Markdown")
@@ -118,6 +119,8 @@ def main(given: Sequence[str] | None = None) -> None:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     if options.readme and options.quick:
         parser.error("--readme shows what was measured, and --quick measures nothing: leave one of them out")
+    if options.json and not options.json.parent.is_dir():
+        parser.error(f"there is no folder {options.json.parent} for --json")
     run = Run()
     for part in options.parts or PARTS:
         print(f"## {part}: {PARTS[part]}\n", flush=True)

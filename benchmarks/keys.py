@@ -135,10 +135,10 @@ async def held(use: Callable[[Any, int], Awaitable[Any]], loader: Any, count: in
     return (bytes_held - sum(key.__sizeof__() for key in keys)) / count
 
 
-async def memory() -> list[list[object]]:
+async def memory(count: int) -> list[list[object]]:
     """A row for each peer: bytes for a key that waits, and for one that is cached."""
     return [
-        [name, *[Figure(await held(use, make(), MANY), "B") for use in (waiting, answered)]]
+        [name, *[Figure(await held(use, make(), count), "B") for use in (waiting, answered)]]
         for name, make in PEERS.items()
     ]
 
@@ -163,7 +163,8 @@ async def growth(sizes: Sequence[int]) -> list[list[object]]:
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """The ratios, the times, the memory, the growth."""
-    took = asyncio.run(costs(1 if quick else ROUNDS))
+    rounds, many, sizes = (1, KEYS, SIZES[:2]) if quick else (ROUNDS, MANY, SIZES)
+    took = asyncio.run(costs(rounds))
     setting = f"CPU time of {KEYS:,} keys in one loader, for each key"
     yield Table(
         "keys-ratios",
@@ -185,11 +186,10 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     )
     yield Table(
         "memory",
-        f"Memory held for each of {MANY:,} keys, their futures included where a caller has one.",
+        f"Memory held for each of {many:,} keys, their futures included where a caller has one.",
         ["way", "a key that waits", "a key that is cached"],
-        asyncio.run(memory()),
+        asyncio.run(memory(many)),
     )
-    sizes = SIZES[:2] if quick else SIZES
     yield Table(
         "growth",
         "CPU time for each key, by how many there are, and the exponent of the power that fits best: 1 is linear.",
