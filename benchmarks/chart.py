@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _WIDTH, _LEFT, _RIGHT = 800, 262, 650  # the bars stand between left and right
 _ROW, _BAR, _GROUP = 21, 14, 32
 
-_KEY = "Bars: {}, each group to a scale of its own; blue is loader, lines are the middle half of the rounds."
+_KEY = "Bars: {}, each group to a scale of its own; blue is loader."
+_KEY_OF_SPREAD = "Lines: the middle half."
 
 _STYLE = """
     svg { font: 12px system-ui, sans-serif; }
@@ -35,15 +36,18 @@ def draw(table: Table) -> str:
     column = list(table.head).index(table.chart)
     y = 20.0
     parts = []
-    for line in textwrap.wrap(f"{table.caption} {_KEY.format(table.chart)}", 115):
+    spread = any(_spread(row, column) for row in table.rows)
+    words = f"{table.caption} {_KEY.format(table.chart)} {_KEY_OF_SPREAD if spread else ''}"
+    for line in textwrap.wrap(words, 115):
         parts.append(_text(12, y, line, 'class="quiet"'))
         y += 17
     named = zip(table.labels(), table.rows, strict=True)
     for group, members in groupby(named, key=lambda each: each[0][:-1]):
         rows = list(members)
         scale = (_RIGHT - _LEFT) / max(_reach(row, column) for _, row in rows)
-        y += _GROUP
-        parts.append(_text(12, y - 8, ", ".join(group), 'font-weight="600"'))
+        y += _GROUP if group else _ROW
+        if group:
+            parts.append(_text(12, y - 8, ", ".join(group), 'font-weight="600"'))
         for (*_, name), row in rows:
             parts += _bar(y, name, row, column, scale, name in table.ours)
             y += _ROW

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from benchmarks.schema import Way
 
-ROUNDS, QUICK, SECONDS = 11, 30, 0.005
+ROUNDS, QUICK, SECONDS = 15, 30, 0.005
 POSTGRES = os.environ.get("BENCHMARK_POSTGRES_URL", "postgresql://postgres@127.0.0.1:5432/test")
 BOUND = "asked for ahead, attributes"
 WAYS = {"a call for each": A_CALL_FOR_EACH, BOUND: ATTRIBUTES, **OURS, **PEERS}
@@ -158,7 +158,7 @@ async def postgres(objects: int) -> AsyncIterator[Callable[[type[Any]], Service]
 
 
 class Ahead:
-    """Asks a service for a list and, level by level, for what its records are related to: no request does with less."""
+    """Asks for a list and, level by level, for what its records are related to: no loader makes fewer calls."""
 
     def __init__(self, service: Service, relation: str, levels: int) -> None:
         self.service, self.relation, self.levels = service, relation, levels
@@ -203,7 +203,7 @@ async def measure(rounds: int, objects: int) -> tuple[list[list[object]], str]:
         try:
             services["PostgreSQL"] = await stack.enter_async_context(postgres(objects))
         except (OSError, asyncpg.PostgresError) as error:
-            left_out = f" No PostgreSQL at {POSTGRES}, so its rows are left out: {error}"
+            left_out = f" No PostgreSQL answers where BENCHMARK_POSTGRES_URL says, so its rows are left out: {error}"
         for service, make in services.items():
             for shape in AHEAD:
                 took = await in_turns(

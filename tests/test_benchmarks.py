@@ -134,7 +134,7 @@ def test_a_part_has_the_tables_and_rows_that_it_promises(part: str) -> None:
         )
         assert {len(row) for row in table.rows} == {len(table.head)}
         for figure in figures(table):
-            assert figure is None or (isinstance(figure, int | float) and math.isfinite(figure) and figure >= 0)
+            assert figure is None or (isinstance(figure, int | float) and math.isfinite(figure))
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -170,7 +170,7 @@ def test_without_a_database_server_its_rows_are_left_out_and_the_table_says_so(m
     monkeypatch.setattr(services, "POSTGRES", "postgresql://postgres@127.0.0.1:1/test")
     (table,) = services.tables(quick=True)
     assert {labels[0] for labels in table.labels()} == {"simulated, 5 ms", "SQLite"}
-    assert "No PostgreSQL at postgresql://postgres@127.0.0.1:1/test, so its rows are left out" in table.caption
+    assert "No PostgreSQL answers where BENCHMARK_POSTGRES_URL says, so its rows are left out: " in table.caption
 
 
 def test_the_services_count_a_call_for_each_level_or_for_each_record() -> None:
@@ -317,5 +317,5 @@ def test_a_picture_of_the_docs_has_the_rows_that_its_table_has_today(name: str) 
     drawn = ElementTree.parse(pages.pictures(ROOT)[name])  # noqa: S314  # our own
     texts = [each.text for each in drawn.iter(f"{SVG}text")]
     for *groups, label in quick(PART_OF[name])[name].labels():
-        assert ", ".join(groups) in texts
+        assert not groups or ", ".join(groups) in texts
         assert label in texts
