@@ -38,6 +38,7 @@ PARTS = {
     "services": "the same against SQLite, PostgreSQL and a service that takes 5 ms: calls and time",
     "shapes": "batches of queries of many shapes, against the least that is possible",
     "observing": "what observing costs a request",
+    "load": "the demo under load for two minutes, beside Strawberry's DataLoader",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 

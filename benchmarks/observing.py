@@ -1,9 +1,9 @@
-"""What observing costs a request: statistics, a timeline and hints of everything, beside nobody observing."""
+"""What observing costs a request: statistics, a timeline and hints of everything, the inspector, nobody at all."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,6 +12,7 @@ from benchmarks.rounds import in_turns
 from benchmarks.schema import KEYS, OBJECTS, OURS
 from benchmarks.table import Table, compared
 from loader.hints import LogHints
+from loader.inspector import Inspector
 from loader.observe import Statistics, observing
 from loader.timeline import Timeline
 
@@ -24,18 +25,26 @@ if TYPE_CHECKING:
 ROUNDS = 25
 SHAPES = ("one relation", "three levels")
 
-OBSERVERS: dict[str, Callable[[], list[Observer]]] = {
-    "nobody": list,
-    "statistics": lambda: [Statistics()],
-    "statistics, timeline and hints": lambda: [Statistics(), Timeline(), LogHints()],
+
+def by(*observers: Observer) -> ExitStack:
+    """A context in which these observe."""
+    stack = ExitStack()
+    for observer in observers:
+        stack.enter_context(observing(observer))
+    return stack
+
+
+OBSERVERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "nobody": by,
+    "statistics": lambda: by(Statistics()),
+    "statistics, timeline and hints": lambda: by(Statistics(), Timeline(), LogHints()),
+    "the inspector": lambda: closing(Inspector()),
 }
 
 
-async def observed(make: Callable[[], list[Observer]], way: Way, shape: str, objects: int) -> float:
+async def observed(make: Callable[[], AbstractContextManager[object]], way: Way, shape: str, objects: int) -> float:
     """The CPU seconds of a request that is observed."""
-    with ExitStack() as stack:
-        for observer in make():
-            stack.enter_context(observing(observer))
+    with make():
         return await cpu_time(way, shape, objects)
 
 

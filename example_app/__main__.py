@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
-import errno
 import json
-import logging
 import os
-import socket
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -20,8 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy import URL
 
     from example_app.database import Statement
-
-TRY = "{ flights(first: 5) { number airline { name } plane { model } origin { name } weather { temperature } } }"
+    from example_app.settings import Settings
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -32,24 +27,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--host", default="127.0.0.1", help="where to listen (default: %(default)s)")
     parser.add_argument("--port", default=8000, type=_port, help="0 takes a free one (default: %(default)s)")
+    parser.add_argument("--workers", default=1, type=_workers, help="how many processes serve (default: %(default)s)")
     commands = parser.add_subparsers(dest="command", title="commands")
     query = commands.add_parser("query", help="answer one query here, and show the statements that it took")
     query.add_argument("graphql", help="the query; - reads it from standard input")
     options = parser.parse_args(arguments)
     try:
-        from example_app.build import UnusableDatabaseError, database_url
-
-        try:
-            url = database_url()
-        except UnusableDatabaseError as error:
-            return _fail(str(error))
-        if options.command == "query":
-            try:
-                text = sys.stdin.read() if options.graphql == "-" else options.graphql
-            except UnicodeDecodeError as error:
-                return _fail(f"standard input is not text in {error.encoding}, as a query is: {error.reason}")
-            return asyncio.run(_answer(url, text))
-        return _serve(url, options.host, options.port)
+        return _run(options)
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] in {"example_app", "loader"}:
             raise
@@ -58,9 +42,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _run(options: argparse.Namespace) -> int:
+    from example_app.build import database_url
+    from example_app.settings import Settings, StartError
+
+    try:
+        settings = Settings.from_environment()
+        url = database_url(settings)
+        if options.command == "query":
+            text = _from_standard_input() if options.graphql == "-" else options.graphql
+            return asyncio.run(_answer(url, settings, text))
+
+        from example_app.server import serve
+
+        return serve(url, settings, options.host, options.port, options.workers)
+    except StartError as error:
+        return _fail(str(error))
+
+
+def _from_standard_input() -> str:
+    from example_app.settings import StartError
+
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        reason = f"standard input is not text in {error.encoding}, as a query is: {error.reason}"
+        raise StartError(reason) from error
+
+
 def _port(text: str) -> int:
     if not (text.isdecimal() and int(text) < 65536):
         raise argparse.ArgumentTypeError(f"must be a number from 0 to 65535, not {text!r}")
+    return int(text)
+
+
+def _workers(text: str) -> int:
+    if not (text.isdecimal() and 0 < int(text) < 1000):
+        raise argparse.ArgumentTypeError(f"must be a number from 1 to 999, not {text!r}")
     return int(text)
 
 
@@ -69,50 +87,21 @@ def _fail(reason: str) -> int:
     return 1
 
 
-def _serve(url: URL, host: str, port: int) -> int:
-    import uvicorn
-
-    from example_app.app import create_app
-    from example_app.build import UnusableDatabaseError, undo_delays
-
-    # We bind the socket ourselves: uvicorn would report a failure only after starting the application.
-    try:
-        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address[:2], family=family)
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            return _fail(f"port {port} on {host} is in use: choose another with --port")
-        return _fail(f"cannot listen on port {port} of {host}, {error.strerror}: choose others with --host and --port")
-    with listener:
-        try:
-            undo_delays(url)  # once for all processes that serve on this port, and not where the port was in use
-        except UnusableDatabaseError as error:
-            return _fail(str(error))
-        shown = f"[{host}]" if ":" in host else host
-        print(f"GraphiQL is at http://{shown}:{listener.getsockname()[1]}/graphql (Ctrl+C stops it)")
-        print(f"A query to try there:\n  {TRY}", flush=True)
-        server = uvicorn.Server(uvicorn.Config(create_app(url), log_level="warning"))
-        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after its graceful stop
-            server.run(sockets=[listener])
-    return 0 if server.started else 1
-
-
-async def _answer(url: URL, query: str) -> int:
+async def _answer(url: URL, settings: Settings, query: str) -> int:
     from strawberry.schema.exceptions import CannotGetOperationTypeError
 
     from example_app.database import Database
     from example_app.loaders import AppLoaders
-    from example_app.schema import schema
+    from example_app.schema import make_schema
     from example_app.service import Service
 
-    logging.getLogger("strawberry.execution").disabled = True  # the errors are in the answer
     statements: list[Statement] = []
     service = Service(Database(url, on_statement=statements.append))
     context = {"loaders": AppLoaders(service.database), "service": service}
     try:
         started = time.perf_counter()
         # Strawberry raises an exception for no query at all, and answers a blank one with a syntax error.
-        result = await schema.execute(query or " ", context_value=context)
+        result = await make_schema(settings).execute(query or " ", context_value=context)
         seconds = time.perf_counter() - started
     except CannotGetOperationTypeError:
         return _fail("there is no operation in the query, only fragments")

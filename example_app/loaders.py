@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from example_app.database import Database
 
-MAX_FIRST = 1000
+DEFAULT_FIRST, MAX_FIRST = 20, 1000
+STATEMENTS_AT_ONCE = 5  # of one request or websocket, which so leaves connections to others
 
 First: TypeAlias = Annotated[int, strawberry.argument(description=f"How many at most, 1 to {MAX_FIRST}.")]
 """A limit, as an argument of a field: a parameter of a loader becomes one where a relation asks it."""
@@ -31,12 +32,11 @@ def checked(first: int) -> int:
     return first
 
 
-# The pool has 15 connections at most: no request takes them all.
-class AppLoaders(Loaders, max_concurrent_batches=8):
+class AppLoaders(Loaders):
     """The loaders of one request. A key that the database does not know is None, or an empty list."""
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        self.database = database.share(STATEMENTS_AT_ONCE)
 
     @dataloader(default=None)
     async def airlines(self, codes: list[str]) -> dict[str, Airline]:
@@ -70,22 +70,24 @@ class AppLoaders(Loaders, max_concurrent_batches=8):
             return await rows_by_key(session, Flight, Flight.id, ids)
 
     @dataloader
-    async def departures(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+    async def departures(self, codes: list[str], *, first: First = DEFAULT_FIRST) -> dict[str, list[Flight]]:
         """The first flights from each airport."""
         return await self._first_flights("departures", Flight.origin_code, codes, first)
 
     @dataloader
-    async def arrivals(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+    async def arrivals(self, codes: list[str], *, first: First = DEFAULT_FIRST) -> dict[str, list[Flight]]:
         """The first flights to each airport."""
         return await self._first_flights("arrivals", Flight.destination_code, codes, first)
 
     @dataloader
-    async def flights_of_airline(self, codes: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+    async def flights_of_airline(self, codes: list[str], *, first: First = DEFAULT_FIRST) -> dict[str, list[Flight]]:
         """The first flights of each airline."""
         return await self._first_flights("flights_of_airline", Flight.carrier_code, codes, first)
 
     @dataloader
-    async def flights_of_plane(self, tail_numbers: list[str], *, first: First = 20) -> dict[str, list[Flight]]:
+    async def flights_of_plane(
+        self, tail_numbers: list[str], *, first: First = DEFAULT_FIRST
+    ) -> dict[str, list[Flight]]:
         """The first flights of each plane."""
         return await self._first_flights("flights_of_plane", Flight.tail_number, tail_numbers, first)
 

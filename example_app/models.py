@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, ClassVar
 
-from sqlalchemy import DateTime, Index, TypeDecorator
+from sqlalchemy import DateTime, Index, String, TypeDecorator
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 if TYPE_CHECKING:
@@ -31,7 +31,11 @@ class UtcDateTime(TypeDecorator[dt.datetime]):
 class Base(DeclarativeBase):
     """What the tables have in common."""
 
-    type_annotation_map: ClassVar = {dt.datetime: UtcDateTime}
+    # PostgreSQL would sort text as its server's language does; SQLite sorts by code points, as "C" does.
+    type_annotation_map: ClassVar = {
+        dt.datetime: UtcDateTime,
+        str: String().with_variant(String(collation="C"), "postgresql"),
+    }
 
 
 class Airline(Base):

@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import strawberry
 from graphql import GraphQLError
 from sqlalchemy import select, tuple_
-from strawberry.extensions import SchemaExtension
 from strawberry.schema.exceptions import InvalidOperationTypeError
 from strawberry.types import ExecutionContext, ExecutionResult
 from strawberry.types.graphql import OperationType
@@ -21,13 +19,13 @@ from example_app import models
 from example_app.board import BoardSubscription
 from example_app.delays import DelayMutation
 from example_app.graph import Airline, Airport, Flight, Info, Plane
-from example_app.loaders import AppLoaders, First, checked, flight_by_id
+from example_app.limits import is_unexpected, limits
+from example_app.loaders import DEFAULT_FIRST, AppLoaders, First, checked, flight_by_id
+from example_app.log import OperationLog
 from example_app.search import SearchMutation, SearchSubscription
+from example_app.settings import Settings
 from example_app.statistics import StatisticsQuery, StatisticsSubscription
-from loader.strawberry import install
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from loader.strawberry import LoaderExtension, install
 
 
 @strawberry.type
@@ -40,7 +38,7 @@ class Query(StatisticsQuery):
         destination: Annotated[str | None, strawberry.argument(description="An airport's code.")] = None,
         carrier: Annotated[str | None, strawberry.argument(description="An airline's code.")] = None,
         day: Annotated[int | None, strawberry.argument(description="Of January 2013, 1 to 31.")] = None,
-        first: First = 20,
+        first: First = DEFAULT_FIRST,
         after: Annotated[
             strawberry.ID | None, strawberry.argument(description="A flight's id: the list begins after it.")
         ] = None,
@@ -61,7 +59,7 @@ class Query(StatisticsQuery):
         if after is not None:
             last = await flight_by_id(loaders, after)
             if last is None:
-                raise GraphQLError(f"after must be the id of a flight: there is none with {after!r}")
+                raise GraphQLError(f"after must be the id of a flight: there is none with {after!r:.50}")
             query = query.where(tuple_(*in_order) > (last.scheduled_departure, last.id))
         async with loaders.database.session("Query.flights") as session:
             return list(await session.scalars(query))
@@ -93,21 +91,10 @@ class Subscription(BoardSubscription, StatisticsSubscription, SearchSubscription
     pass
 
 
-class Unicode(SchemaExtension):
-    """Refuses variables with half a surrogate pair, which JSON can hold and a database cannot. The query has none."""
-
-    def on_execute(self) -> Iterator[None]:
-        try:
-            json.dumps(self.execution_context.variables, ensure_ascii=False, default=str).encode()
-        except UnicodeEncodeError:
-            raise GraphQLError("variables must be Unicode text: there is half a surrogate pair in them") from None
-        yield
-
-
 class Schema(strawberry.Schema):
     def process_errors(self, errors: list[GraphQLError], execution_context: ExecutionContext | None = None) -> None:
         """Log what went wrong here; what the client did wrong stands in its answer, and needs no traceback here."""
-        ours = [error for error in errors if not isinstance(error.original_error, GraphQLError | None)]
+        ours = [error for error in errors if is_unexpected(error)]
         super().process_errors(ours, execution_context)
 
     async def execute(self, *arguments: Any, **options: Any) -> ExecutionResult:
@@ -123,5 +110,12 @@ class Schema(strawberry.Schema):
             return ExecutionResult(data=None, errors=[GraphQLError(reason)])
 
 
-schema = Schema(Query, Mutation, Subscription, extensions=[Unicode])
-install(schema, loaders=AppLoaders)
+def make_schema(settings: Settings) -> Schema:
+    """The schema, which holds operations to the settings and logs them."""
+    extensions = [OperationLog, LoaderExtension, *limits(settings)]
+    schema = Schema(Query, Mutation, Subscription, extensions=extensions)
+    install(schema, loaders=AppLoaders)
+    return schema
+
+
+schema = make_schema(Settings())

@@ -1,6 +1,6 @@
 """Route statistics: one snapshot for all readers, refreshed once for a burst of mutations.
 
-A mutation marks them dirty. That triggers the coalescer, which lets the burst go on for a moment, and then refreshes
+A mutation marks them dirty. That triggers the debouncer, which lets the burst go on for a moment, and then refreshes
 the snapshot; what is marked while it loads leads to one more refresh. Readers get the old statistics meanwhile.
 """
 # ruff: noqa: D101, D102, TC003  # the graph's descriptions say what types and fields are; Strawberry reads annotations
@@ -9,24 +9,24 @@ the snapshot; what is marked while it loads leads to one more refresh. Readers g
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import strawberry
-from sqlalchemy import func, select
+from sqlalchemy import Float, cast, func, select
 
 from example_app import models
 from example_app.graph import Airport, Info, field
-from example_app.loaders import AppLoaders, First, checked
-from loader import Coalescer, Snapshot
+from example_app.loaders import DEFAULT_FIRST, AppLoaders, First, checked
+from loader import Debouncer, Snapshot
 from loader.strawberry import relation
 
 if TYPE_CHECKING:
     from example_app.database import Database
 
 BURST = 0.5  # seconds from the first mutation to the refresh
+LAST_REFRESH = 5.0  # seconds that closing gives to the refresh that is due or under way
 FRESH_FOR = 60.0  # seconds after which what other processes wrote is seen, too
 
 
@@ -50,7 +50,7 @@ class Statistics:
         self.database = database
         self.snapshot = Snapshot(self._load, fresh_for=FRESH_FOR)
         self.dirty = False
-        self._refreshing = Coalescer(self._refresh)
+        self._refreshing = Debouncer(self._refresh, wait=BURST)
 
     def mark_dirty(self) -> None:
         """Say that a flight has changed."""
@@ -69,12 +69,11 @@ class Statistics:
                 )
 
     async def aclose(self) -> None:
-        """End the refresh, if one is under way, and the subscriptions."""
-        await self._refreshing.aclose(flush=False, timeout=0)
+        """Make the refresh that is due, if it takes not too long, and end the subscriptions."""
+        await self._refreshing.aclose(timeout=LAST_REFRESH)
         await self.snapshot.aclose()
 
     async def _refresh(self) -> None:
-        await asyncio.sleep(BURST)
         self.dirty = False  # a change that is marked from here on may be too late for this load
         self.snapshot.invalidate()
         await self.snapshot.refresh()
@@ -82,6 +81,7 @@ class Statistics:
     async def _load(self) -> Sequence[Route]:
         flight = models.Flight
         count, left = func.count(), func.count(flight.recorded_departure_delay)
+        total = func.sum(flight.recorded_departure_delay + flight.delayed_by)  # null if none left
         query = (
             select(
                 flight.origin_code,
@@ -89,7 +89,7 @@ class Statistics:
                 count.label("flights"),
                 (count - left).label("cancelled"),
                 func.count().filter(flight.delayed_by > 0).label("delayed"),
-                func.avg(flight.recorded_departure_delay + flight.delayed_by).label("average_delay"),
+                (cast(total, Float) / left).label("average_delay"),
             )
             .group_by(flight.origin_code, flight.destination_code)
             .order_by(count.desc(), flight.origin_code, flight.destination_code)
@@ -106,7 +106,7 @@ class RouteStatistics:
     dirty: bool = field("Whether they are out of date: a refresh is on its way.")
 
     @strawberry.field(description="Those with most flights first.")
-    async def routes(self, first: First = 20) -> list[Route]:
+    async def routes(self, first: First = DEFAULT_FIRST) -> list[Route]:
         return list(self.all[: checked(first)])
 
 

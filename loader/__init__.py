@@ -7,6 +7,7 @@ calls, and `Snapshot` keeps one value fresh.
 Importing this package imports the standard library only; what belongs to a framework is imported by its own name.
 
 - `loader.errors`: every exception.
+- `loader.inspector`: a page that shows operations as they happen, an ASGI app to mount.
 - `loader.observe`, `loader.timeline`, `loader.hints`: what loaders did, and what to change.
 - `loader.otel`, `loader.prometheus`: spans and metrics for OpenTelemetry, metrics for Prometheus.
 - `loader.sqlalchemy`: rows by key, grouped rows with a limit per key, and pages, for SQLAlchemy.

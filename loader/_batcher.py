@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from asyncio import all_tasks, gather
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -29,7 +29,7 @@ from loader.errors import (
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Handle, Task
-    from collections.abc import Awaitable, Callable, Collection, Iterable
+    from collections.abc import Awaitable, Callable, Collection
     from types import TracebackType
     from typing import Self
 
@@ -177,6 +177,8 @@ class Batcher(Generic[T, R]):
                 whole_number(option, value, least=1)
         if overflow not in {"wait", "reject"}:
             raise ValueError(f"overflow is 'wait' or 'reject', not {overflow!r}")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name takes a string, not {name!r}")
         if not callable(handler):
             raise TypeError(f"handler must be a function of a list of items, not {_short(handler)}")
         self.name: str = _name_of(handler) if name is None else name
@@ -271,11 +273,14 @@ class Batcher(Generic[T, R]):
         Raises:
             LoaderOverloadedError: If there is no room for all of them and `overflow` is `"reject"`; none is
                 submitted.
+            TypeError: If `items` is a string or not iterable.
             Exception: That of the first item that failed, once all are done; otherwise as `submit` raises.
 
         Cancellation:
             Items whose batch has not left are dropped.
         """
+        if isinstance(items, str | bytes) or not isinstance(items, Iterable):
+            raise TypeError(f"{self!r}: submit_many takes an iterable of items, not {items!r}; one item is for submit")
         with waiting_for(self):
             outcomes = await self._add_many(list(items))
         if not return_exceptions:

@@ -205,6 +205,8 @@ class DataLoader(Batching, Generic[K, V]):
         ):
             if value is not None:
                 whole_number(option, value, least=1)
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"name takes a string, not {name!r}")
         if cache_key_fn is not None and not callable(cache_key_fn):
             raise TypeError(f"cache_key_fn takes a function of a key, not {cache_key_fn!r}")
         if abandoned not in ("finish", "cancel"):

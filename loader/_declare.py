@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from loader._dataloader import DataLoader
@@ -73,5 +74,24 @@ def dataloader(method: Any = None, /, **options: Any) -> Any:
             f"@dataloader: cache_map takes a function that makes a mapping for each loader, not {make_map!r}, which "
             "the loaders of all requests would share"
         )
-    DataLoader(method, **made_options(options))
+    if unknown := options.keys() - _OPTIONS:
+        raise TypeError(
+            f"@dataloader: {_named(method)} is given the option {min(unknown)!r}, which is none of DataLoader's: "
+            f"{', '.join(_OPTIONS)}"
+        )
+    try:
+        DataLoader(method, **made_options(options))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"@dataloader: {_named(method)}: {error}") from None
     return Declaration(method, options)
+
+
+_OPTIONS = [
+    name
+    for name, parameter in inspect.signature(DataLoader.__init__).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+]
+
+
+def _named(method: object) -> str:
+    return getattr(method, "__qualname__", None) or repr(method)

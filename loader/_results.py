@@ -229,10 +229,10 @@ def _getter(by: Any) -> Callable[[Any], Any]:
     """A function that finds a row's key: by attribute or item name, by several of them, or as the user says."""
     if callable(by):
         return by  # type: ignore[no-any-return]
-    if isinstance(by, str):
+    if isinstance(by, str) and by:
         attribute = attrgetter(by)
         return lambda row: row[by] if isinstance(row, Mapping) else attribute(row)
-    if isinstance(by, tuple) and by and all(isinstance(name, str) for name in by):
+    if isinstance(by, tuple) and by and all(isinstance(name, str) and name for name in by):
         parts = [_getter(name) for name in by]
         return lambda row: tuple(part(row) for part in parts)
     raise TypeError(

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import inspect
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, final
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, ParamSpec, TypeVar, final
 from weakref import WeakSet, ref
 
 from loader._dataloader import DataLoader
@@ -276,7 +276,7 @@ class DeclaredLoader(DataLoader[K, V], Generic[K, V, P]):
     _siblings: Callable[[dict[str, Any]], DeclaredLoader[K, V, P]]
 
     def __call__(self, *arguments: P.args, **parameters: P.kwargs) -> DeclaredLoader[K, V, P]:
-        """The loader with these parameters: one for each distinct set of values.
+        """The loader with these parameters, and for the others those of this one: one for each distinct set of values.
 
         Raises:
             TypeError: If the method has no such parameter, lacks a value, or a value is not hashable.
@@ -330,6 +330,17 @@ class Declaration(Generic[K, V, P]):
             return _Incomplete(self, loaders)
         return self.bound(loaders, {})
 
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("__"):
+            raise AttributeError(name)  # somebody looks what kind of object this is
+        who = f"{self.owner.__name__}.{self.name}"
+        raise AttributeError(
+            f"{who} has no {name!r}: it declares a loader, which each instance has of its own, "
+            f"as in {self.owner.__name__}(...).{self.name}",
+            name=name,
+            obj=self,
+        )
+
     def bound(self, loaders: Loaders, given: dict[str, Any]) -> DeclaredLoader[K, V, P]:
         """The loader in the current scope with the parameters given, and the defaults for the others."""
         scope = _current.get()
@@ -346,7 +357,7 @@ class Declaration(Generic[K, V, P]):
         name = f"{type(loaders).__name__}.{self.name}" + (f"({shown})" if shown else "")
         options: dict[str, Any] = {"name": name, **made_options(self.options)}
         loader: DeclaredLoader[K, V, P] = DeclaredLoader(partial(self.method, loaders, **parameters), **options)
-        loader._siblings = partial(self.bound, loaders)
+        loader._siblings = lambda given: self.bound(loaders, {**parameters, **given})
         return loader
 
     def _parameter_values(self, loaders: Loaders, given: dict[str, Any]) -> tuple[dict[str, Any], Hashable]:
@@ -369,7 +380,7 @@ class Declaration(Generic[K, V, P]):
             except TypeError:
                 raise TypeError(
                     f"{who}: the value of {name!r} must be hashable, since each set of values has a loader of its own; "
-                    f"{value!r} is not"
+                    f"{value!r} is not. Give a tuple instead of a list, or the class of the value a __hash__"
                 ) from None
         return values, key
 

@@ -60,11 +60,21 @@ class Answer:
         """
         seen: dict[str, Any] = {}
         for path, message in self.errors:
-            value, at = self.data, 0
-            while at < len(path) and value is not None:
-                value, at = value[path[at]], at + 1
+            at = self._null_at(path)
             seen.setdefault(repr(path[:at]), message if at == len(path) else "something below")
         return sorted(seen.items())
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether an error made more null than its own field: then others were cancelled, or had asked just before."""
+        return any(self._null_at(path) < len(path) for path, _ in self.errors)
+
+    def _null_at(self, path: list[str | int]) -> int:
+        """How many steps of an error's path lead to the null that it made."""
+        value, at = self.data, 0
+        while at < len(path) and value is not None:
+            value, at = value[path[at]], at + 1
+        return at
 
 
 async def ask(schema: strawberry.Schema, query: str, loaders: Loaders, **more: Any) -> Answer:

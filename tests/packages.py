@@ -14,10 +14,18 @@ if TYPE_CHECKING:
 # What each extra is for: the modules that can be imported with it. The extra "" is the package by itself.
 ENABLES: dict[str, tuple[str, ...]] = {
     "": ("loader", "loader.errors", "loader.observe", "loader.streams", "loader.strawberry", "loader.testing"),
-    "asgi": ("loader.strawberry.asgi",),
+    "asgi": ("loader.strawberry.asgi", "loader.inspector"),
     "fastapi": ("loader.strawberry.fastapi",),
     "sqlalchemy": ("loader.sqlalchemy",),
-    "demo": ("loader.strawberry.asgi", "loader.sqlalchemy", "aiosqlite", "platformdirs", "uvicorn", "websockets"),
+    "demo": (
+        "loader.strawberry.asgi",
+        "loader.sqlalchemy",
+        "aiosqlite",
+        "asyncpg",
+        "platformdirs",
+        "uvicorn",
+        "websockets",
+    ),
     "otel": ("loader.otel",),
     "prometheus": ("loader.prometheus",),
     "docs": ("mkdocs", "material", "mkdocstrings_handlers.python"),

@@ -44,23 +44,38 @@ class Schema:
 def schema_on(server: URL) -> Iterator[Schema]:
     """Make a schema on `server` and drop it with all that it holds; skip, or in CI fail, if there is no server."""
     schema = Schema(server, f"test_{uuid4().hex}")
-    try:
-        asyncio.run(_execute(server, f"CREATE SCHEMA {schema.name}"))
-    except (OSError, asyncpg.PostgresError) as error:
-        reason = f"no PostgreSQL at {server}: {error!r}"
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason)
-        pytest.skip(reason)
+    _execute_or_skip(server, f"CREATE SCHEMA {schema.name}")
     try:
         yield schema
     finally:
         asyncio.run(_execute(server, f"DROP SCHEMA {schema.name} CASCADE"))
 
 
+@contextmanager
+def database_on(server: URL, *, template: str = "template1") -> Iterator[URL]:
+    """Make a database, empty or as `template` is, and drop it; skip, or in CI fail, if there is no server."""
+    name = f"test_{uuid4().hex}"
+    _execute_or_skip(server, f"CREATE DATABASE {name} TEMPLATE {template}")
+    try:
+        yield server.set(database=name)
+    finally:
+        asyncio.run(_execute(server, f"DROP DATABASE {name} WITH (FORCE)"))
+
+
 @pytest.fixture
 def postgres() -> Iterator[Schema]:
     with schema_on(SERVER) as schema:
         yield schema
+
+
+def _execute_or_skip(server: URL, statement: str) -> None:
+    try:
+        asyncio.run(_execute(server, statement))
+    except (OSError, asyncpg.PostgresError) as error:
+        reason = f"no PostgreSQL at {server}: {error!r}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
 
 
 async def _execute(server: URL, statement: str) -> None:

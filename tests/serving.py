@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import uvicorn
 import websockets
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -26,11 +27,22 @@ MULTIPART = "multipart/mixed;subscriptionSpec=1.0,application/json"
 PATIENCE = 10  # seconds until something that should come is taken not to come
 
 
+class Http(H11Protocol):
+    """uvicorn's own, which forgets the timer of a connection that was reset, as a browser does that is closed."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self.timeout_keep_alive_task is not None:
+            self.timeout_keep_alive_task.cancel()
+
+
 class Server:
     """A uvicorn server on the running loop and a free port; `address` is `host:port`."""
 
     def __init__(self, app: Any) -> None:
-        config = uvicorn.Config(app, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False)
+        config = uvicorn.Config(
+            app, http=Http, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False
+        )
         self.uvicorn = uvicorn.Server(config)
         self.socket = socket.create_server(("127.0.0.1", 0), backlog=200)
         self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"

@@ -204,6 +204,27 @@ async def test_submit_many_gives_the_results_in_order_over_several_batches() -> 
     assert await batcher.submit_many([]) == []
 
 
+async def test_submit_many_refuses_what_is_one_item_or_none() -> None:
+    batches: list[list[Any]] = []
+
+    async def handler(items: list[Any]) -> list[Any]:
+        batches.append(items)
+        return items
+
+    async with Batcher(handler) as batcher:
+        for wrong in ("ab", b"ab", 7):
+            with pytest.raises(
+                TypeError, match=r"submit_many takes an iterable of items, not .*; one item is for submit"
+            ):
+                await batcher.submit_many(wrong)  # type: ignore[arg-type]  # what is tested
+    assert batches == []
+
+
+def test_a_name_is_a_string() -> None:
+    with pytest.raises(TypeError, match="name takes a string, not 3"):
+        Batcher(list, name=3)  # type: ignore[arg-type]  # what is tested
+
+
 async def test_submit_many_raises_the_first_failure_once_all_are_done() -> None:
     backend = Backend()
     batcher = Batcher(backend, max_batch_size=1)

@@ -434,6 +434,11 @@ def test_a_time_is_a_number_of_seconds(option: str) -> None:
         untyped(function_of_keys, **{option: "1"})
 
 
+def test_a_name_is_a_string() -> None:
+    with pytest.raises(TypeError, match="name takes a string, not 3"):
+        untyped(function_of_keys, name=3)
+
+
 def test_abandoned_is_one_of_two() -> None:
     with pytest.raises(ValueError, match="abandoned is 'finish' or 'cancel', not 'keep'"):
         untyped(function_of_keys, abandoned="keep")

@@ -127,7 +127,9 @@ async def test_wrong_parameters_are_refused() -> None:
             plain(first=5)
         with pytest.raises(TypeError, match=r"departures.* takes parameters by name only"):
             departures(5)
-        with pytest.raises(TypeError, match=r"the value of 'day' must be hashable.*\[1\] is not"):
+        with pytest.raises(
+            TypeError, match=r"the value of 'day' must be hashable.*\[1\] is not. Give a tuple instead of"
+        ):
             departures(day=[1])
 
 
@@ -156,8 +158,43 @@ def test_methods_that_cannot_be_loaders_are_refused_where_they_are_written() -> 
     assert "the parameter 'first' of second_position must be keyword-only" in refused(lambda: declare(second_position))
     assert "the parameter 'rest' of anything must be keyword-only" in refused(lambda: declare(anything))
     assert "max_batch_size must be at least 1" in refused(lambda: declare(max_batch_size=0)(anything))
-    assert "unexpected keyword argument 'batch'" in refused(lambda: declare(batch=0)(anything))
     assert "load_fn must be a function" in refused(lambda: declare(7))
+
+
+def test_an_error_in_an_option_names_the_method_and_the_option() -> None:
+    async def users(self: Any, keys: list[int]) -> list[int]:
+        return keys
+
+    users.__qualname__ = "AppLoaders.users"
+    declare: Any = dataloader
+    assert refused(lambda: declare(max_batch=1)(users)).startswith(
+        "@dataloader: AppLoaders.users is given the option 'max_batch', which is none of DataLoader's: max_batch_size, "
+    )
+    assert refused(lambda: declare(name=3)(users)) == "@dataloader: AppLoaders.users: name takes a string, not 3"
+    for empty in ("", ("id", "")):
+        assert "AppLoaders.users: index_by and group_by take the name of an" in refused(
+            lambda empty=empty: declare(index_by=empty)(users)  # type: ignore[misc]
+        )
+
+
+def test_a_loader_that_is_asked_on_the_class_says_where_it_is() -> None:
+    declared: Any = AppLoaders.plain
+    with pytest.raises(AttributeError) as caught:
+        declared.load(1)
+    assert str(caught.value) == (
+        "AppLoaders.plain has no 'load': it declares a loader, which each instance has of its own, "
+        "as in AppLoaders(...).plain"
+    )
+    assert not hasattr(declared, "__wrapped__")
+
+
+@pytest.mark.every_loop
+async def test_a_loader_with_parameters_keeps_them_when_others_are_given() -> None:
+    async with AppLoaders() as loaders:
+        assert await loaders.departures(first=5)(day=1).load("JFK") == "JFK 5 1"
+        assert loaders.departures(first=5)(day=1) is loaders.departures(day=1)(first=5)
+        assert loaders.departures(first=5)(first=6) is loaders.departures(first=6)
+        assert loaders.departures(first=5)() is loaders.departures(first=5)
 
 
 def test_a_declaration_belongs_into_loaders() -> None:

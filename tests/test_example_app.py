@@ -121,7 +121,8 @@ def test_an_unusable_database_gets_one_line(arguments: Sequence[str]) -> None:
     ran = run(*arguments, **{VARIABLE: "postgres"})
     assert (ran.returncode, ran.stdout) == (1, "")
     assert ran.stderr == (
-        "example_app: EXAMPLE_DATABASE_URL must be sqlite+aiosqlite:///PATH, with the path of a file, not 'postgres'\n"
+        "example_app: EXAMPLE_DATABASE_URL must be sqlite+aiosqlite:///PATH, with the path of a file, "
+        "or postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE, not 'postgres'\n"
     )
 
 
@@ -180,7 +181,12 @@ def test_the_service_says_where_it_is_and_answers_there() -> None:
         finally:
             process.send_signal(signal.SIGINT)
             assert process.wait(10) == 0
-        assert process.stderr.read() == ""
+        (line,) = process.stderr.read().splitlines()
+        assert re.fullmatch(
+            r'time="[^"]+" level="info" operation="" type="query" ms=[\d.]+ '
+            r'batches={"airlines":1,"planes":1,"airports":1,"weather":1} keys=\d+ statements=5 rows=\d+ errors=0',
+            line,
+        )
 
 
 @pytest.mark.real_time

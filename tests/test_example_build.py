@@ -18,7 +18,7 @@ import pytest
 from sqlalchemy import URL, create_engine, select
 from sqlalchemy.orm import Session
 
-from example_app import build, models, rows
+from example_app import build, models, rows, sqlite
 from tests.test_example_data import ROOT, built, by, table
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def cached(small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the database is by default."""
     monkeypatch.delenv(build.VARIABLE, raising=False)
-    monkeypatch.setattr(build, "user_cache_path", lambda *_: tmp_path / "cache" / "demo")
+    monkeypatch.setattr(sqlite, "user_cache_path", lambda *_: tmp_path / "cache" / "demo")
     return tmp_path / "cache" / "demo" / "flights.sqlite3"
 
 
@@ -274,12 +274,12 @@ def test_a_change_of_the_sources_makes_a_new_database(
 
 def kill_a_writer(path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], check=False).returncode == -signal.SIGKILL
-    assert path.with_name(f"{path.name}-journal").exists()
+    assert path.with_name(f"{path.name}-wal").exists()
 
 
 def test_a_journal_without_its_file_is_not_played_into_the_new_one(cached: Path) -> None:
     build.database_url()
-    journal = cached.with_name(f"{cached.name}-journal")
+    journal = cached.with_name(f"{cached.name}-wal")
     kill_a_writer(cached)
     cached.unlink()
     build.database_url()
@@ -298,6 +298,7 @@ def test_what_a_killed_writer_left_undone_is_undone(cached: Path) -> None:
 def test_a_file_that_is_being_written_to_is_not_taken_for_broken(chosen: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build.database_url()
     with closing(sqlite3.connect(chosen, isolation_level=None)) as writer:
+        writer.execute("PRAGMA locking_mode = EXCLUSIVE")  # else they may read
         writer.execute("BEGIN EXCLUSIVE")
         monkeypatch.setattr(sqlite3, "connect", functools.partial(sqlite3.connect, timeout=0))
         with pytest.raises(build.UnusableDatabaseError, match="locked"):
@@ -334,7 +335,10 @@ def test_a_build_that_fails_leaves_nothing(
         "sqlite+aiosqlite://:5432/flights.db",
         "sqlite+aiosqlite:///flights%00.db",
         "sqlite+aiosqlite:///flights\udcff.db",
-        "postgresql+asyncpg://localhost/flights",
+        "postgresql://localhost/flights",
+        "postgresql+psycopg://localhost/flights",
+        "postgresql+asyncpg://localhost",
+        "postgresql+asyncpg://localhost/flights?ssl=require",
         "http://[::1:99999/",
         "://",
     ],
@@ -343,7 +347,7 @@ def test_a_bad_url_is_answered_with_a_good_one(url: str, monkeypatch: pytest.Mon
     monkeypatch.setenv(build.VARIABLE, url)
     with pytest.raises(build.UnusableDatabaseError, match=r"sqlite\+aiosqlite:///PATH") as raised:
         build.database_url()
-    assert repr(url) in str(raised.value)
+    assert repr(url.replace("password", "***")) in str(raised.value)
 
 
 def test_an_empty_variable_is_as_good_as_none(cached: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -395,20 +399,41 @@ def test_a_device_that_reads_empty_is_not_taken_for_an_empty_file(
     assert list(chosen.parent.iterdir()) == [chosen]
 
 
-def start(url: str, code: str = "build.database_url()") -> subprocess.Popen[str]:
+MOMENTS = {
+    "before the first table": "rows.read = stop",
+    "before the last table": "rows.read = lambda model: (stop() if model is models.Flight else read(model))",
+    "before the stamp": "build.stamp = stop",
+}
+"""Code that makes a build stop at a moment, for a test to kill it there."""
+
+OF_A_FILE = {"when all is written": "sqlite.os.fsync = stop", "before the file is moved": "sqlite.Path.replace = stop"}
+
+
+def start(url: str, code: str = "", *, most: int = 20) -> subprocess.Popen[str]:
+    """A process that builds the database of `most` rows; `stop` says that it is reached, and waits to be killed."""
+    stop = "def stop(*_): print('stopped', file=sys.stderr, flush=True); sys.stdin.read()"
+    script = "import sys\nfrom example_app import build, models, rows, sqlite\n"
+    script += f"read = lambda model, all=rows.read: all(model)[:{most}]\nrows.read = read\n{stop}\n{code}\n"
     return subprocess.Popen(
-        [sys.executable, "-c", f"from example_app import build, models, rows; {code}"],
-        env={**os.environ, build.VARIABLE: url},
-        cwd=ROOT,
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+        [sys.executable, "-c", f"{script}build.database_url()"],
+        env={**os.environ, build.VARIABLE: url}, cwd=ROOT,
+        stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def kill_at(url: str, moment: str) -> None:
+    with start(url, moment) as killed:
+        assert killed.stderr is not None
+        said = ""
+        while not said.endswith("stopped\n"):
+            said += killed.stderr.readline()
+            assert killed.poll() is None, said
+        killed.kill()
 
 
 def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
-    processes = [start(url), start(url)]
+    processes = [start(url, most=30_000), start(url, most=30_000)]
     said = [process.communicate()[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0]
     assert "".join(said).count("done in") == 1
@@ -416,19 +441,12 @@ def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
     assert counts(tmp_path / "flights.db")[-1] == 27004
 
 
-def test_a_start_that_is_killed_in_the_middle_leaves_nothing_that_the_next_one_trips_over(tmp_path: Path) -> None:
+@pytest.mark.parametrize("moment", [*MOMENTS, *OF_A_FILE])
+def test_a_start_that_is_killed_leaves_nothing_that_the_next_one_trips_over(tmp_path: Path, moment: str) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
-    stop_at_flights = "rows.read = lambda model: sys.stdin.read() if model is models.Flight else real(model)"
-    code = f"import sys; real = rows.read; {stop_at_flights}; build.database_url()"
-    with start(url, code) as killed:
-        assert killed.stderr is not None
-        said = ""
-        while not said.endswith("weather,"):
-            said += killed.stderr.read(1)
-        killed.kill()
-    assert (tmp_path / "flights.db.unfinished").exists()
+    kill_at(url, (MOMENTS | OF_A_FILE)[moment])
     assert not (tmp_path / "flights.db").exists()
     with start(url) as next_one:
         assert next_one.wait() == 0
     assert {path.name for path in tmp_path.iterdir()} == {"flights.db", "flights.db.lock"}
-    assert counts(tmp_path / "flights.db")[-1] == 27004
+    assert counts(tmp_path / "flights.db") == COMPLETE

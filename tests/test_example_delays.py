@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from example_app import build
+from example_app import build, sqlite
 from tests.test_example_data import flight, in_order
 from tests.test_example_schema import clock, number, utc
 from tests.test_example_service import demo
@@ -114,12 +114,13 @@ async def test_a_start_of_the_service_undoes_all_delays_and_rebuilds_nothing() -
         url = it.database.engine.url.set(drivername="sqlite+aiosqlite")
         with (
             mock.patch.dict(os.environ, {build.VARIABLE: url.render_as_string()}),
-            mock.patch.object(build, "_build") as rebuild,
+            mock.patch.object(sqlite, "_build") as rebuild,
         ):
             assert build.database_url() == url
         rebuild.assert_not_called()
         assert (await it.ask("{ flight(id: 1) { delayedBy } }"))["flight"]["delayedBy"] == 60
-        build.undo_delays(url)
+        with build.attached(url):
+            pass
         assert (await it.ask(f"{{ flight(id: 1) {{ {TIMES} }} }}"))["flight"] == times("1", 0)
         with closing(sqlite3.connect(url.database or "")) as connection:
             assert connection.execute("SELECT count(*) FROM flights WHERE delayed_by != 0").fetchone() == (0,)
@@ -130,5 +131,8 @@ async def test_delays_that_cannot_be_undone_get_one_line() -> None:
         url = it.database.engine.url
         with closing(sqlite3.connect(url.database or "")) as connection:
             connection.execute("DROP TABLE flights")
-        with pytest.raises(build.UnusableDatabaseError, match=r"cannot write to .*flights.sqlite3 \(no such table"):
-            build.undo_delays(url)
+        with (
+            pytest.raises(build.UnusableDatabaseError, match=r"cannot write to .*flights.sqlite3 \(no such table"),
+            build.attached(url),
+        ):
+            pass

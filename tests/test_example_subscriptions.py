@@ -232,7 +232,7 @@ def test_the_command_stops_at_once_with_subscriptions_open_and_starts_again_with
     def start() -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "example_app", "--port", "0"],
-            env=environment(**{VARIABLE: url.render_as_string()}), cwd=ROOT,
+            env=environment(**{VARIABLE: url.render_as_string()}, EXAMPLE_LOG="off"), cwd=ROOT,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
 

@@ -172,7 +172,7 @@ def test_the_package_lists_its_names_before_they_are_imported_and_knows_no_other
 
 
 @pytest.mark.parametrize(
-    "name", ["errors", "observe", "otel", "prometheus", "streams", "strawberry", "sqlalchemy", "testing"]
+    "name", ["errors", "inspector", "observe", "otel", "prometheus", "streams", "strawberry", "sqlalchemy", "testing"]
 )
 def test_every_name_in_all_of_a_public_module_is_there(name: str) -> None:
     module = importlib.import_module(f"loader.{name}")

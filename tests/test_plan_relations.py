@@ -892,6 +892,210 @@ async def test_without_a_cache_each_place_has_its_own_answer() -> None:
     assert fast.log.batches == [("counts", [1, 2])] * 3
 
 
+class Halls(Loaders):
+    """Batches of two, so that the order of the keys says which of them share a batch; or answers one by one."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader(max_batch_size=2)
+    async def halls(self, ids: list[int]) -> dict[int, "Hall"]:
+        self.log.batches.append(("halls", ids))
+        await asyncio.sleep(1)
+        return {key: Hall(id=key) for key in ids}
+
+    @dataloader
+    async def doors(self, ids: list[int]) -> AsyncIterator[tuple[int, "Hall"]]:
+        self.log.batches.append(("doors", ids))
+        for key in ids:
+            await asyncio.sleep(1)
+            yield key, Hall(id=key)
+
+
+@strawberry.type
+class Hall:
+    id: int
+
+
+@strawberry.interface
+class Guest:
+    id: int
+    hall: Hall = relation(Halls.halls, "id")
+    next_hall: Hall = relation(Halls.halls, lambda guest: guest.id + 10)
+    door: Hall = relation(Halls.doors, "id")
+    next_door: Hall = relation(Halls.doors, lambda guest: guest.id + 10)
+    friend: "Guest | None" = None
+    friends: "list[Guest | None]" = strawberry.field(default_factory=list)
+
+
+@strawberry.type
+class Person(Guest):
+    pass
+
+
+@strawberry.type
+class Robot(Guest):
+    pass
+
+
+def guests() -> list[Guest]:
+    friend = Person(id=4)
+    return [Person(id=1, friend=friend, friends=[Robot(id=5), None]), Robot(id=2, friends=[friend]), Person(id=3)]
+
+
+@strawberry.type
+class House:
+    guests: list[Guest] = strawberry.field(resolver=guests)
+
+    @strawberry.field
+    def crowd(self) -> list[list[Guest | None]]:
+        return [[*guests()[:2]], [None, *guests()[2:]]]
+
+
+HOUSE = schemas(House, Halls, types=[Person, Robot])
+
+
+@pytest.mark.parametrize(
+    ("query", "batches"),
+    [
+        ("{ guests { hall { id } } }", [[1, 2], [3]]),
+        ("{ crowd { hall { id } } }", [[1, 2], [3]]),
+        ("{ guests { nextHall { id } hall { id } } }", [[11, 1], [12, 2], [13, 3]]),
+        ("{ guests { hall { id } friend { hall { id } } } }", [[1, 4], [2, 3]]),
+        ("{ guests { friend { hall { id } } friends { hall { id } } hall { id } } }", [[4, 5], [1, 2], [3]]),
+        ("{ guests { ... on Robot { hall { id } } nextHall { id } } }", [[11, 2], [12, 13]]),
+        # The first list leaves room for one key in its batch.
+        ("{ one: guests { hall { id } } two: guests { nextHall { id } } }", [[1, 2], [3, 11], [12, 13]]),
+        ("{ one: guests { hall { id } } two: guests { nextHall { id } hall { id } } }", [[1, 2], [3, 11], [12, 13]]),
+    ],
+)
+async def test_keys_share_a_batch_with_those_that_resolvers_would_ask_for_beside_them(
+    query: str, batches: list[list[int]]
+) -> None:
+    planned, plain = await answers(HOUSE, query, Halls)
+    assert planned.errors == []
+    assert [set(keys) for keys in planned.log.keys("halls")] == [set(keys) for keys in batches]
+    assert plain.log.keys("halls") == batches
+
+
+@pytest.mark.parametrize(
+    ("query", "keys"),
+    [
+        ("{ guests { nextDoor { id } door { id } } }", [11, 1, 12, 2, 13, 3]),
+        ("{ guests { door { id } friend { door { id } } } }", [1, 4, 2, 3]),
+    ],
+)
+async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_resolvers(
+    query: str, keys: list[int]
+) -> None:
+    planned, plain = await answers(HOUSE, query, Halls)
+    assert planned.errors == []
+    assert planned.log.keys("doors") == plain.log.keys("doors") == [keys]
+
+
+class Teams(Loaders):
+    def __init__(self, delay: float = 1) -> None:
+        self.log = Log()
+        self.delay = delay
+
+    @dataloader
+    async def teams(self, ids: list[int]) -> list["Team"]:
+        self.log.batches.append(("teams", ids))
+        await asyncio.sleep(self.delay)
+        return [Team(id=key) for key in ids]
+
+    @dataloader
+    async def streamed(self, ids: list[int]) -> AsyncIterator[tuple[int, "Team"]]:
+        for key in ids:
+            await asyncio.sleep(0)
+            yield key, Team(id=key)
+
+    @dataloader
+    async def halls(self, ids: list[int]) -> list["TeamHall"]:
+        self.log.batches.append(("halls", ids))
+        return [TeamHall(id=key) for key in ids]
+
+    @dataloader
+    async def doors(self, ids: list[int]) -> list[Hall]:
+        self.log.batches.append(("doors", ids))
+        return [Hall(id=key) for key in ids]
+
+
+def key_of_most(source: Any) -> int:
+    if source.id == 9:
+        raise LookupError("no key in 9")
+    return int(source.id)
+
+
+@strawberry.type
+class TeamHall:
+    id: int
+    door: Hall = relation(Teams.doors, "id")
+
+
+@strawberry.type
+class Team:
+    id: int
+    flawed: TeamHall | None = relation(Teams.halls, key_of_most)
+    hall: TeamHall = relation(Teams.halls, "id")
+
+
+@strawberry.type
+class Member:
+    id: int
+    team: Team = relation(Teams.teams, "id")
+    streamed: Team = relation(Teams.streamed, "id")
+    hall: TeamHall = relation(Teams.halls, "id")
+
+
+@strawberry.type
+class Clubs:
+    @strawberry.field
+    def first(self) -> list[Member]:
+        return [Member(id=1), Member(id=2)]
+
+    @strawberry.field
+    def second(self) -> list[Member]:
+        return [Member(id=8), Member(id=9), Member(id=10)]
+
+
+async def test_a_list_that_stops_waiting_asks_below_what_is_there_when_the_others_do() -> None:
+    members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
+    planned, plain = await answers(schemas(Clubs, Teams), f"{{ first {members} second {members} }}", Teams)
+    assert [message for _, message in planned.errors] == ["no key in 9"]
+    assert planned.log.keys("doors") == plain.log.keys("doors") == [[1, 2, 8, 9, 10]]
+
+
+async def test_an_object_without_a_key_does_not_hold_up_what_the_others_ask_for() -> None:
+    """Not even where keys are answered one by one: the list waits for the rest of them, and loads ahead."""
+    query = "{ second { streamed { flawed { door { id } } } } }"
+    planned, plain = await answers(schemas(Clubs, Teams), query, Teams)
+    assert [message for _, message in planned.errors] == ["no key in 9"]
+    assert planned.log.keys("halls") == plain.log.keys("halls") == [[8, 10]]
+
+
+# graphql-core leaves the coroutines inside fields that are cancelled before they have started.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+async def test_a_query_that_is_cancelled_at_any_turn_asks_no_more() -> None:
+    members = "{ hall { id } team { flawed { id } hall { door { id } } } }"
+    schema, _ = schemas(Clubs, Teams)
+    for turns in range(40):
+        async with Teams(delay=0) as loaders:
+            query = schema.execute(f"{{ first {members} second {members} }}", context_value={"loaders": loaders})
+            operation = asyncio.ensure_future(query)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            if operation.done():
+                break
+            operation.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await operation
+            asked = list(loaders.log.batches)
+            await asyncio.sleep(60)
+            assert loaders.log.batches == asked
+
+
 async def test_a_failure_that_many_fields_share_keeps_its_traceback_short() -> None:
     schema = QuietSchema(Query)
     install(schema)

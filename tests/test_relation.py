@@ -575,6 +575,122 @@ def test_parameters_that_the_loader_lacks_are_refused_where_they_are_written() -
     assert relation(App.untyped, "id", parameters={"how": 2})
 
 
+def test_arguments_of_another_type_are_refused_where_they_are_written() -> None:
+    with pytest.raises(TypeError, match=r"relation\(parameters=\) takes a mapping from names .*, not 3"):
+        relation(App.users, "id", parameters=3)  # type: ignore[arg-type]  # what is tested
+    with pytest.raises(TypeError, match=r"relation\(name=\) takes the name in the schema, a string, not 3"):
+        relation(App.users, "id", name=3)  # type: ignore[arg-type]  # as above
+
+
+def test_what_is_no_schema_is_not_installed() -> None:
+    for wrong in ("x", Query, None):
+        with pytest.raises(TypeError, match=r"install takes the strawberry.Schema that the view is given, not "):
+            install(wrong)  # type: ignore[arg-type]  # what is tested
+
+
+class Letters(Loaders):
+    """Two loaders that subclasses override: with other options, with an async generator, with none."""
+
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader
+    async def words(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("base", ids))
+        return [f"base {key}" for key in ids]
+
+
+class Refusing(Letters):
+    @dataloader(max_pending=10)
+    async def words(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("refusing", ids))
+        return [f"refusing {key}" for key in ids]
+
+
+class Streaming(Letters):
+    @dataloader
+    async def words(self, ids: list[int]) -> Any:
+        self.log.batches.append(("streaming", ids))
+        for key in ids:
+            yield key, f"streaming {key}"
+
+
+class Without(Letters):
+    words = None  # type: ignore[assignment]  # what is tested
+
+
+@strawberry.type
+class Page:
+    id: int
+    word: str = relation(Letters.words, "id")
+
+
+@strawberry.type
+class Book:
+    @strawberry.field
+    def pages(self) -> list[Page]:
+        return [Page(id=1), Page(id=2)]
+
+
+@pytest.mark.parametrize("plan", [True, False])
+@pytest.mark.parametrize("loaders", [Letters, Refusing, Streaming])
+async def test_a_subclass_in_the_context_may_override_the_loader(loaders: type[Letters], plan: bool) -> None:
+    schema = QuietSchema(Book)
+    install(schema, loaders=loaders, plan=plan)
+    name = "base" if loaders is Letters else loaders.__name__.lower()
+    answer = await ask(schema, "{ pages { word } }", loaders())
+    assert answer.data == {"pages": [{"word": f"{name} 1"}, {"word": f"{name} 2"}]}
+    assert answer.log.batches == [(name, [1, 2])]
+
+
+async def test_something_else_in_the_place_of_a_loader_is_refused() -> None:
+    message = "Without.words stands in the place of the loader Letters.words, and is none: declare it with @dataloader"
+    with pytest.raises(TypeError) as caught:
+        install(QuietSchema(Book), loaders=Without)
+    assert str(caught.value) == message
+    schema = QuietSchema(Book)
+    install(schema)
+    answer = await ask(schema, "{ pages { word } }", Without())
+    assert answer.errors == [(["pages", 0, "word"], message)]
+
+
+@strawberry.input
+class Unhashable:
+    least: int = 0
+
+
+class Filtering(Loaders):
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader
+    async def words(self, ids: list[int], *, only: Unhashable | None = None) -> list[str]:
+        return ["word" for _ in ids]
+
+
+async def test_an_argument_that_is_not_hashable_says_what_to_do() -> None:
+    @strawberry.type
+    class Filtered:
+        id: int
+        word: str | None = relation(Filtering.words, "id")
+
+    @strawberry.type
+    class Root:
+        @strawberry.field
+        def pages(self) -> list[Filtered]:
+            return [Filtered(id=1)]
+
+    schema = QuietSchema(Root)
+    install(schema, loaders=Filtering)
+    assert (await ask(schema, "{ pages { word } }", Filtering())).data == {"pages": [{"word": "word"}]}
+    answer = await ask(schema, "{ pages { word(only: {least: 1}) } }", Filtering())
+    assert answer.data == {"pages": [{"word": None}]}
+    ((path, message),) = answer.errors
+    assert path == ["pages", 0, "word"]
+    assert message.startswith("Filtering.words: the value of 'only' must be hashable")
+    assert message.endswith("is not. Give a tuple instead of a list, or the class of the value a __hash__")
+
+
 def test_a_loader_that_is_not_in_the_context_is_found_when_the_schema_is_installed() -> None:
     schema = QuietSchema(Query)
     with pytest.raises(TypeError) as caught:

@@ -270,8 +270,24 @@ async def test_a_generator_function_that_yields_nothing() -> None:
             yield loaders
 
     async with in_process(GraphQL(schema, make_loaders)) as client:
-        with pytest.raises(RuntimeError, match="didn't yield"):
+        with pytest.raises(TypeError, match="make_loaders ended without a yield; it must yield the loaders, once"):
             await client.post("/", json={"query": "{ name }"})
+
+
+async def test_a_generator_function_that_yields_twice() -> None:
+    ended: list[str] = []
+
+    async def make_loaders(request: Any) -> AsyncIterator[Names]:
+        try:
+            yield Names()
+            yield Names()
+        finally:
+            ended.append("ended")
+
+    async with in_process(GraphQL(schema, make_loaders)) as client:
+        with pytest.raises(TypeError, match=r"make_loaders yielded a second time, <.*Names.*>; it must yield"):
+            await client.post("/", json={"query": "{ name }"})
+    assert ended == ["ended"]
 
 
 async def test_a_context_that_is_an_object() -> None:

@@ -220,6 +220,41 @@ async def test_a_consumer_that_stops_early(way: str) -> None:
         assert loaders.log == ["batch cancelled"]
 
 
+STREAMS = (
+    "{ posts(first: 3) @stream(initialCount: 1) { author } }",
+    "{ generatedPosts(first: 3) @stream(initialCount: 1) { author } }",
+    "{ posts(first: 3) @stream(initialCount: 0) { author } laterPosts { editor } }",
+)
+
+
+@pytest.mark.parametrize("query", STREAMS)
+@pytest.mark.every_loop
+async def test_asyncio_has_nothing_to_report_of_items_begun_early_in_an_operation_that_is_cancelled(
+    loop_kind: str, query: str
+) -> None:
+    """The test's loop takes any report for a failure."""
+    async with People(asyncio.Event()) as loaders:
+        operation = asyncio.ensure_future(early.execute(query, context_value={"loaders": loaders}))
+        await loaders.running.wait()
+        operation.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await operation
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert loaders.log == ["batch cancelled"]
+
+
+async def test_asyncio_has_nothing_to_report_of_items_begun_early_that_nobody_comes_for() -> None:
+    async with People(asyncio.Event()) as loaders:
+        result: Any = await early.execute(
+            "{ posts(first: 3) @stream(initialCount: 0) { author } }", context_value={"loaders": loaders}
+        )
+        await loaders.running.wait()
+        del result
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
 async def test_what_was_left_for_later_in_a_mutation_has_its_own_errors() -> None:
     market = Market()
 

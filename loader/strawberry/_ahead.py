@@ -7,25 +7,29 @@ for it, so that everything gathers in the same batches as without a plan.
 from __future__ import annotations
 
 import asyncio
+import sys
+from contextlib import suppress
 from functools import partial
+from itertools import islice
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from strawberry.types.cast import get_strawberry_type_cast
 
 from loader.observe import asked_from
+from loader.strawberry._asked import Attribute
 from loader.strawberry._places import place_in_query
-from loader.strawberry._relation import asks_nothing
+from loader.strawberry._relation import asks_nothing, seen
 from loader.strawberry._several import Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from graphql.pyutils import Path
 
     from loader import DeclaredLoader
+    from loader.strawberry._asked import Asked, Node, Place, Required
     from loader.strawberry._operation import Operation
-    from loader.strawberry._plan import Asked, Node, Place, Required
 
     Names = tuple[str, ...]
     """Where in a list's items something is asked: the names that lead there."""
@@ -42,27 +46,38 @@ class Ahead:
 
     Attributes:
         planned: For each relation, with its arguments, the outcome of each key.
-        ready: Done when everything is loaded, or when the list must not wait for more.
+        completed: The list, or a task that completes it. That begins in the very turn in which everything is loaded, or
+            in which the list must not wait for more, so that what it still asks for is asked for when it would be
+            without a plan.
     """
 
-    __slots__ = ("_asked", "_operation", "_path", "planned", "ready")
+    __slots__ = ("_asked", "_complete", "_operation", "_path", "completed", "planned")
 
-    def __init__(self, operation: Operation, path: Path) -> None:
+    def __init__(self, operation: Operation, path: Path, complete: Callable[[dict[Hashable, Any]], Any]) -> None:
         self._operation = operation
         self._path = path
-        self._asked: set[asyncio.Future[list[Any]]] = set()
+        self._complete = complete
+        self._asked: dict[asyncio.Future[list[Any]], tuple[Asked, Names, list[Any]]] = {}
         self.planned: dict[Hashable, dict[Any, Any]] = {}
-        self.ready: asyncio.Future[None]
+        self.completed: asyncio.Future[Any]
+
+    @property
+    def waits(self) -> bool:
+        """Whether not everything is loaded."""
+        return bool(self._asked)
 
     def start(self, values: Sequence[Any], required: Required, place: Place) -> bool:
         """Ask for what is asked of `values`; whether there is anything to wait for, or loaded."""
         try:
-            self.ready = _Ready(self, loop=asyncio.get_running_loop())
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return False  # each field says so
+        self.completed = _Completed(self, loop=loop)
+        try:
             self._look(values, required, place, ())
         except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
-            self.leave()
+            self.completed.cancel()
             return False
-        self._settle()
         return bool(self._asked or self.planned)
 
     def leave(self) -> None:
@@ -70,13 +85,25 @@ class Ahead:
         for future in self._asked:
             future.cancel()
 
-    def _settle(self) -> None:
-        if not self._asked:
-            self._end()
+    def give_up(self) -> None:
+        """Cancel the completing, if it has begun."""
+        if self.completed.done() and not self.completed.cancelled() and self.completed.exception() is None:
+            completed = self.completed.result()
+            if asyncio.isfuture(completed):
+                completed.cancel()
 
     def _end(self) -> None:
-        if not self.ready.done():
-            self.ready.set_result(None)
+        """Complete the list, with what is there."""
+        for future, (asked, names, keys) in self._asked.items():
+            if future.done():
+                with suppress(Exception):  # as above
+                    self._put(asked, names, keys, future.result())
+        try:
+            self.completed.set_result(self._complete(self.planned))
+        except Exception as error:  # noqa: BLE001  # it is the list's
+            self.completed.set_exception(error)
+            seen(self.completed)
+        self.leave()
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -84,38 +111,60 @@ class Ahead:
         """Ask for what is asked of some values, down to where it has to be loaded first."""
         found: dict[tuple[Asked, Names], dict[Any, None]] = {}
         _collect(values, required, place, names, found)
+        wanted: dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], list[Any]]] = {}
         for (asked, below), found_keys in found.items():
             keys = [key for key in found_keys if not asks_nothing(key)]
             if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
                 raise UnfitError  # None where there has to be an object
             if keys:
-                self._ask(asked, below, keys)
+                relation = asked.relation
+                loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
+                wanted.setdefault(loader, {})[asked, below] = keys
+        for loader, by_asked in wanted.items():
+            if len(by_asked) == 1 or sum(map(len, by_asked.values())) <= _room(loader, by_asked):
+                for (asked, below), keys in by_asked.items():
+                    self._ask(loader, asked, below, keys)
+            else:
+                self._ask_in_order(loader, by_asked, _in_order(values, required, place, names))
 
-    def _ask(self, asked: Asked, names: Names, keys: list[Any]) -> None:
-        relation = asked.relation
-        loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
-        ask = partial(_answered_together, loader, keys, alone=relation.answers_one_by_one)
+    def _ask_in_order(
+        self,
+        loader: DeclaredLoader[Any, Any, Any],
+        wanted: Mapping[tuple[Asked, Names], list[Any]],
+        order: Iterable[tuple[Asked, Names, Any]],
+    ) -> None:
+        """Ask for what several relations ask of one loader, so that each batch gets the keys that resolvers give it."""
+        rest = iter(dict.fromkeys(each for each in order if each[:2] in wanted and not asks_nothing(each[2])))
+        while part := list(islice(rest, _room(loader, wanted))):
+            by_asked: dict[tuple[Asked, Names], list[Any]] = {}
+            for asked, names, key in part:
+                by_asked.setdefault((asked, names), []).append(key)
+            for (asked, names), keys in by_asked.items():
+                self._ask(loader, asked, names, keys)
+
+    def _ask(self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]) -> None:
+        ask = partial(_answered_together, loader, keys, alone=asked.one_by_one)
         if loader.observed:
             ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
         for future, its_keys in ask():
-            if future.done() and not asked.place.useful:
+            if future.done():
                 self._look(self._put(asked, names, its_keys, future.result()), asked.required, asked.place, names)
             else:
-                self._asked.add(future)
-                future.add_done_callback(partial(self._arrived, asked, names, its_keys))
+                self._asked[future] = asked, names, its_keys
+                future.add_done_callback(self._arrived)
 
-    def _arrived(self, asked: Asked, names: Names, keys: list[Any], future: asyncio.Future[list[Any]]) -> None:
-        self._asked.discard(future)
-        if future.cancelled():
+    def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
+        asked, names, keys = self._asked.pop(future)
+        if self.completed.done() or future.cancelled():
             return
         try:
             outcomes = self._put(asked, names, keys, future.result())
-            if not self.ready.done():  # else another one, which arrived in the same turn, has ended the wait
-                self._look(outcomes, asked.required, asked.place, names)
+            self._look(outcomes, asked.required, asked.place, names)
         except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             self._end()
         else:
-            self._settle()
+            if not self._asked:
+                self._end()
 
     def _put(self, asked: Asked, names: Names, keys: list[Any], outcomes: list[Any]) -> list[Any]:
         """Put down what was loaded; the values of the fields."""
@@ -129,7 +178,7 @@ class Ahead:
         return outcomes
 
 
-class _Ready(asyncio.Future[None]):
+class _Completed(asyncio.Future[Any]):
     """Cancelling it ends the waits for what was asked in the same turn of the loop, as it would those of the fields.
 
     A key that nobody waits for any more when its batch leaves is not asked for.
@@ -167,6 +216,15 @@ def _itself(key: Any) -> Any:
     return key
 
 
+def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, Names]]) -> int:
+    """How many keys one may ask for in any order: those that come into the same batch, and are answered together."""
+    if any(asked.one_by_one for asked, _ in wanted):
+        return 1
+    if loader._max_batch_size is None:
+        return sys.maxsize
+    return loader._max_batch_size - (0 if loader._open is None else len(loader._open.callers.futures))
+
+
 # -- looking at values -----------------------------------------------------------------------------------------
 
 
@@ -188,14 +246,52 @@ def _collect(
         _collect([each for value in values for each in value], required[1:], place, names, found)
         return
     for node, objects in _sorted(place, values, kinds):
-        for asked in node.relations:
-            keys = found.setdefault((asked, (*names, asked.name)), {})
-            keys.update(dict.fromkeys(map(asked.relation.find_key, objects)))
-        for name, read, its_required, below in node.attributes:
-            if below.nodes:
-                _collect(list(map(read, objects)), its_required, below, (*names, name), found)
+        for field in node.fields:
+            if isinstance(field, Attribute):
+                held = list(map(field.read, objects))
+                if field.place.nodes:
+                    _collect(held, field.required, field.place, (*names, field.name), found)
+                else:
+                    _check(set(map(type, held)), field.required)
             else:
-                _check(set(map(type, map(read, objects))), its_required)
+                keys = found.setdefault((field, (*names, field.name)), {})
+                keys.update(dict.fromkeys(_keys(field, objects)))
+
+
+def _in_order(
+    values: Iterable[Any], required: Required, place: Place, names: Names
+) -> Iterator[tuple[Asked, Names, Any]]:
+    """The keys as resolvers would ask for them, object by object: of values that `_collect` has looked at."""
+    for value in values:
+        if value is None or isinstance(value, BaseException):
+            continue
+        if len(required) > 1:
+            yield from _in_order(value, required[1:], place, names)
+            continue
+        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
+        for field in () if node is None else node.fields:
+            below = (*names, field.name)
+            if isinstance(field, Attribute):
+                if field.place.nodes:
+                    yield from _in_order([field.read(value)], field.required, field.place, below)
+            else:
+                for key in _keys(field, [value]):
+                    yield field, below, key
+
+
+def _keys(asked: Asked, objects: Sequence[Any]) -> list[Any]:
+    """The keys of objects. One whose key cannot be found has null in this field, and says why when it is resolved."""
+    find_key = asked.relation.find_key
+    try:
+        return list(map(find_key, objects))
+    except Exception:
+        if asked.required[0]:
+            raise  # then the object is null too, or what it is in: its other fields may not be asked for
+    keys = []
+    for each in objects:
+        with suppress(Exception):
+            keys.append(find_key(each))
+    return keys
 
 
 def _check(kinds: set[type], required: Required) -> bool:

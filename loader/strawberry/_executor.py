@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import ensure_future
 from typing import TYPE_CHECKING, Any
 
 from graphql import OperationType
@@ -10,6 +11,7 @@ from graphql.execution.incremental import IncrementalExecutor
 
 from loader.strawberry._operation import Operation
 from loader.strawberry._plan import Plan
+from loader.strawberry._relation import seen
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Coroutine, Generator, Iterator
@@ -104,7 +106,11 @@ class _Scoped(IncrementalExecutor):
     def complete_stream_item(self, *arguments: Any) -> Any:
         if self._loader_operation is not None:
             self._loader_operation.enter()
-        return super().complete_stream_item(*arguments)
+        result = super().complete_stream_item(*arguments)
+        if self.enable_early_execution and self.is_awaitable(result):
+            result = ensure_future(result)  # which is what is done with it anyway
+            result.add_done_callback(seen)
+        return result
 
 
 class _Steps:

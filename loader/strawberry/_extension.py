@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, final
 
 from graphql import ExperimentalIncrementalExecutionResults
+from strawberry import Schema
 from strawberry.extensions import SchemaExtension
 
 from loader.strawberry._awaited import await_results
@@ -17,7 +18,6 @@ from loader.strawberry._report import Observed
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from strawberry import Schema
     from strawberry.types import ExecutionContext
 
     from loader import Loaders
@@ -119,8 +119,10 @@ def install(
             which is `python -X dev`, or a server that reloads its code (`--reload`, `fastapi dev`, `strawberry dev`).
 
     Raises:
-        TypeError: If a relation's loader is not one of `loaders`, or `report` is something else.
+        TypeError: If `schema` is no schema, a relation's loader is not one of `loaders`, or `report` is something else.
     """
+    if not isinstance(schema, Schema):
+        raise TypeError(f"install takes the strawberry.Schema that the view is given, not {schema!r}")
     prepare_relations(schema, loaders)
     again = _is_installed(schema)
     base: Any = schema.execution_context_class

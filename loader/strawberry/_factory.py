@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from loader import Loaders
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+    from types import TracebackType
 
     MakeLoaders = Callable[..., Loaders | Awaitable[Loaders] | AsyncIterator[Loaders]]
     """What the context factories take: a function, a coroutine function or an async generator function."""
@@ -30,11 +31,11 @@ async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *argume
     """Make the loaders of a request; leaving `stack` ends their batches, then closes what they hold.
 
     Raises:
-        TypeError: If `make_loaders` gives anything but a `Loaders`.
+        TypeError: If `make_loaders` gives anything but a `Loaders`, or as a generator does not yield once.
     """
     made: Any = make_loaders(*arguments, **named)
     if inspect.isasyncgen(made):
-        made = await stack.enter_async_context(asynccontextmanager(lambda: made)())
+        made = await stack.enter_async_context(_Yielded(made))
     elif inspect.isawaitable(made):
         made = await made
     if not isinstance(made, Loaders):
@@ -44,6 +45,30 @@ async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *argume
         )
     stack.push_async_callback(_close, made)
     return made
+
+
+class _Yielded:
+    """What an async generator yields, which it has to do once; it goes on when that is not used any more."""
+
+    def __init__(self, generator: AsyncGenerator[Any, Any]) -> None:
+        self._generator = generator
+        self._manager = asynccontextmanager(lambda: generator)()
+
+    async def __aenter__(self) -> Any:
+        try:
+            return await anext(self._generator)
+        except StopAsyncIteration:
+            raise TypeError("make_loaders ended without a yield; it must yield the loaders, once") from None
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> bool | None:
+        if error is not None:
+            return await self._manager.__aexit__(kind, error, where)
+        async for again in self._generator:
+            await self._generator.aclose()
+            raise TypeError(f"make_loaders yielded a second time, {again!r}; it must yield the loaders, once")
+        return None
 
 
 async def _close(loaders: Loaders) -> None:

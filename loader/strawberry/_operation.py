@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-from loader import Scope
+from loader import Declaration, Scope
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loader import Declaration, DeclaredLoader
+    from loader import DeclaredLoader, Loaders
     from loader.observe import Observer
 
     Outer = tuple["Operation | None", Scope | None]
@@ -101,6 +101,18 @@ class Operation:
         Raises:
             TypeError: If the context has no `Loaders` with that declaration, or the parameters do not fit it.
         """
+        loaders = self._loaders(declaration)
+        return declared_in(type(loaders), declaration).bound(loaders, parameters)
+
+    def declared(self, declaration: Declaration[Any, Any, Any]) -> Declaration[Any, Any, Any]:
+        """A declaration, or what stands in its place in the class of the `Loaders` in the operation's context.
+
+        Raises:
+            TypeError: If the context has no `Loaders` with that declaration.
+        """
+        return declared_in(type(self._loaders(declaration)), declaration)
+
+    def _loaders(self, declaration: Declaration[Any, Any, Any]) -> Loaders:
         context = self.context
         loaders = context.get("loaders") if isinstance(context, dict) else getattr(context, "loaders", None)
         if not isinstance(loaders, declaration.owner):
@@ -109,7 +121,22 @@ class Operation:
                 f"the loader {owner}.{declaration.name} needs an instance of {owner} in the context, as "
                 f"context['loaders'] or context.loaders; there it is {loaders!r}"
             )
-        return declaration.bound(loaders, parameters)
+        return loaders
+
+
+def declared_in(loaders: type[Loaders], declaration: Declaration[Any, Any, Any]) -> Declaration[Any, Any, Any]:
+    """A declaration as a subclass of its class has it, which may override it as it may a method.
+
+    Raises:
+        TypeError: If the subclass has something else in its place.
+    """
+    declared = getattr(loaders, declaration.name)
+    if not isinstance(declared, Declaration):
+        raise TypeError(
+            f"{loaders.__name__}.{declaration.name} stands in the place of the loader "
+            f"{declaration.owner.__name__}.{declaration.name}, and is none: declare it with @dataloader"
+        )
+    return declared
 
 
 current_operation: ContextVar[Operation | None] = ContextVar("loader.operation", default=None)

@@ -12,6 +12,9 @@ was loaded, the list is completed then, with what is there.
 
 from __future__ import annotations
 
+import inspect
+from asyncio import CancelledError, ensure_future, isfuture
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +31,12 @@ from strawberry.types.arguments import convert_arguments
 from strawberry.types.field import StrawberryField
 
 from loader.strawberry._ahead import Ahead
+from loader.strawberry._asked import Asked, Attribute, Node, Place, decided_at_once
 from loader.strawberry._global_id import global_id_reader
-from loader.strawberry._relation import RelationField
+from loader.strawberry._relation import RelationField, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from typing import TypeGuard
 
     from graphql import GraphQLField, GraphQLNamedType, GraphQLObjectType, GraphQLOutputType
@@ -40,74 +44,8 @@ if TYPE_CHECKING:
     from graphql.execution.incremental import IncrementalExecutor
     from graphql.pyutils import Path
 
+    from loader.strawberry._asked import Required
     from loader.strawberry._operation import Operation
-
-    Required = tuple[bool, ...]
-    """Whether a value of a type may be None; for a list, then the same of its items, and so on."""
-
-
-class Asked:
-    """A relation that a query asks for.
-
-    Attributes:
-        name: What the query calls it.
-        relation: The relation.
-        arguments: Its arguments, as its loader gets them.
-        place: What is asked of its values.
-        required: Whether its value may be None.
-    """
-
-    __slots__ = ("arguments", "name", "place", "relation", "required")
-
-    def __init__(
-        self, name: str, relation: RelationField, arguments: dict[str, Any], place: Place, required: Required
-    ) -> None:
-        self.name = name
-        self.relation = relation
-        self.arguments = arguments
-        self.place = place
-        self.required = required
-
-
-class Node:
-    """What is asked of objects of one type at one place of a query.
-
-    Attributes:
-        type: The type.
-        relations: The relations asked for.
-        attributes: The plain attributes asked for: what the query calls each, how to read it, whether it may be
-            None, and the place below it.
-        quiet: Whether no field here or below may wait for anything but relations.
-    """
-
-    __slots__ = ("attributes", "quiet", "relations", "type")
-
-    def __init__(self, object_type: GraphQLObjectType) -> None:
-        self.type = object_type
-        self.relations: list[Asked] = []
-        self.attributes: list[tuple[str, Callable[[Any], Any], Required, Place]] = []
-        self.quiet = _decided_at_once(object_type)
-
-
-class Place:
-    """A field of a query: what is asked of its values, which are of one type, or of several where it is abstract.
-
-    Attributes:
-        details: The field. It is kept since its identity stands for the place.
-        nodes: What is asked of objects, by the name of their type; none for scalars.
-        only: The node, if the type is not abstract.
-        quiet: Whether no field below may wait for anything but relations.
-        useful: Whether there is a relation to load before any other.
-    """
-
-    __slots__ = ("details", "nodes", "only", "quiet", "useful")
-
-    def __init__(self, details: FieldDetailsList, nodes: list[Node], *, abstract: bool, quiet: bool) -> None:
-        self.details = details
-        self.nodes = {node.type.name: node for node in nodes}
-        self.only = None if abstract or not nodes else nodes[0]
-        self.quiet = quiet and all(node.quiet for node in nodes)
-        self.useful: bool = any(node.relations or any(each[3].useful for each in node.attributes) for node in nodes)
 
 
 class Plan:
@@ -153,24 +91,32 @@ class Plan:
                 return complete()
         except Exception:  # noqa: BLE001  # a directive without its argument: each object finds out, at its own path
             return complete()
-        ahead = Ahead(self._operation, path)
+        ahead = Ahead(self._operation, path, partial(self._begin, executor, complete))
         if not ahead.start(values, _required(return_type), place):
             return complete()
-        if ahead.ready.done():
-            return self._complete_loaded(ahead, complete)
-        return self._complete_later(executor, ahead, complete)
+        return self._complete_later(ahead) if ahead.waits else self._complete_loaded(complete, ahead.planned)
 
-    async def _complete_later(self, executor: IncrementalExecutor, ahead: Ahead, complete: Callable[[], Any]) -> Any:
+    async def _complete_later(self, ahead: Ahead) -> Any:
         try:
-            await ahead.ready
-            completed = self._complete_loaded(ahead, complete)
-        finally:
-            ahead.leave()
-        return await completed if executor.is_awaitable(completed) else completed
+            completed = await ahead.completed
+            return await completed if isfuture(completed) else completed
+        except CancelledError:
+            ahead.give_up()
+            raise
 
-    def _complete_loaded(self, ahead: Ahead, complete: Callable[[], Any]) -> Any:
+    def _begin(
+        self, executor: IncrementalExecutor, complete: Callable[[], Any], planned: dict[Hashable, dict[Any, Any]]
+    ) -> Any:
+        """Complete a list that was waited for: the list, or a task, which goes on whoever still waits for it."""
+        completed = self._complete_loaded(complete, planned)
+        if executor.is_awaitable(completed):
+            completed = ensure_future(completed)
+            completed.add_done_callback(seen)
+        return completed
+
+    def _complete_loaded(self, complete: Callable[[], Any], planned: dict[Hashable, dict[Any, Any]]) -> Any:
         # Nothing waits in here, so nobody else sees what is planned.
-        self._operation.planned = ahead.planned
+        self._operation.planned = planned
         self.completing = True
         try:
             return complete()
@@ -198,7 +144,7 @@ class Plan:
             return Place(details, [], abstract=False, quiet=False)
         types: list[Any] = executor.schema.get_possible_types(named) if is_abstract_type(named) else [named]
         nodes = [self._node(executor, each, details) for each in types]
-        return Place(details, nodes, abstract=is_abstract_type(named), quiet=_decided_at_once(named))
+        return Place(details, nodes, abstract=is_abstract_type(named), quiet=decided_at_once(named))
 
     def _node(self, executor: IncrementalExecutor, object_type: GraphQLObjectType, details: FieldDetailsList) -> Node:
         node = Node(object_type)
@@ -216,15 +162,19 @@ class Plan:
             field = definition.extensions.get("strawberry-definition")
             required = _required(definition.type)
             if isinstance(field, RelationField) and field.may_be_planned:
-                arguments = self._arguments(executor, field, definition, group)
+                declaration = self._operation.declared(field.declaration)
+                # A loader that refuses keys depends on who asks first.
+                refuses = "max_pending" in declaration.options
+                arguments = None if refuses else self._arguments(executor, field, definition, group)
                 if arguments is not None:
-                    node.relations.append(Asked(response_name, field, arguments, place, required))
+                    one_by_one = inspect.isasyncgenfunction(declaration.method)
+                    node.fields.append(Asked(response_name, field, arguments, place, required, one_by_one=one_by_one))
                     continue
             elif _is_attribute(field, definition):
-                node.attributes.append((response_name, _reader(field), required, place))
+                node.fields.append(Attribute(response_name, _reader(field), place, required))
                 continue
             elif read := global_id_reader(field, object_type):
-                node.attributes.append((response_name, read, required, place))
+                node.fields.append(Attribute(response_name, read, place, required))
                 continue
             node.quiet = False
         return node
@@ -260,16 +210,6 @@ def _required(graphql_type: Any) -> Required:
     required = is_non_null_type(graphql_type)
     nullable = graphql_type.of_type if required else graphql_type
     return (required, *_required(nullable.of_type)) if is_list_type(nullable) else (required,)
-
-
-def _decided_at_once(graphql_type: GraphQLNamedType) -> bool:
-    """Whether what type a value is of is decided by Strawberry, which does not wait for anything."""
-    definition = graphql_type.extensions.get("strawberry-definition")
-    return (
-        definition is not None
-        and getattr(definition, "is_type_of", None) is None
-        and getattr(definition, "resolve_type", None) is None
-    )
 
 
 def _is_attribute(field: Any, definition: GraphQLField) -> TypeGuard[StrawberryField]:

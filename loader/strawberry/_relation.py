@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
 from operator import attrgetter
@@ -16,13 +17,13 @@ from strawberry.types.field import StrawberryField
 from loader import Declaration, Loaders
 from loader.observe import asked_from
 from loader.strawberry._connection import paging_of
-from loader.strawberry._operation import current_operation
+from loader.strawberry._operation import current_operation, declared_in
 from loader.strawberry._places import place_of_field
 from loader.strawberry._several import UNKNOWN, Several
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Callable, Hashable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Sequence
     from typing import Self
 
     from strawberry import Schema
@@ -103,7 +104,8 @@ def relation(
         metadata: Metadata of the dataclass field.
 
     Raises:
-        TypeError: If `loader` is no declared loader, `key` is none of the above, or the loader has no such parameter.
+        TypeError: If `loader` is no declared loader, `key` or another argument is none of the above, or the loader has
+            no such parameter.
         ValueError: If `max_results` leaves no room for an item.
     """
     if not isinstance(loader, Declaration):
@@ -111,6 +113,12 @@ def relation(
             f"relation takes a loader as the attribute of its class, as in relation(AppLoaders.airlines, ...), "
             f"not {loader!r}"
         )
+    if parameters is not None and not isinstance(parameters, Mapping):
+        raise TypeError(
+            f"relation(parameters=) takes a mapping from names of the loader's parameters to values, not {parameters!r}"
+        )
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"relation(name=) takes the name in the schema, a string, not {name!r}")
     if max_results is not None and max_results < 1:
         raise ValueError(f"relation(max_results=) is at least 1, not {max_results!r}")
     field = RelationField(
@@ -176,18 +184,10 @@ class RelationField(StrawberryField):
 
     @property
     def may_be_planned(self) -> bool:
-        """Whether the loader may be asked before the field is resolved: nothing has to run first or afterwards.
-
-        A loader that refuses keys (`max_pending`) depends on who asks first.
-        """
+        """Whether the loader may be asked before the field is resolved: nothing has to run first or afterwards."""
         if self.paging is not None and self.paging.needs_info:
             return False
-        return not self.extensions and not self.has_handlers and "max_pending" not in self.declaration.options
-
-    @cached_property
-    def answers_one_by_one(self) -> bool:
-        """Whether the batch function is an async generator, so that the keys of a batch are not answered together."""
-        return inspect.isasyncgenfunction(self.declaration.method)
+        return not self.extensions and not self.has_handlers
 
     @property
     def default_resolver(self) -> Callable[[Any, str], Any]:
@@ -249,7 +249,9 @@ class RelationField(StrawberryField):
             value = asked_from(place_of_field(info), loader.load, key)
         else:
             value = loader.load(key)
-        value.add_done_callback(_seen)
+        if value.done() and self.paging is None:
+            return value.result()  # at once, as the plan has it: a future would take turns of the loop to be awaited
+        value.add_done_callback(seen)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
     @cached_property
@@ -257,7 +259,7 @@ class RelationField(StrawberryField):
         return isinstance(self.type, StrawberryList)
 
 
-def _seen(future: asyncio.Future[Any]) -> None:
+def seen(future: asyncio.Future[Any]) -> None:
     """Look at a failure: an operation that was cancelled does not, and asyncio need not miss that."""
     if not future.cancelled():
         future.exception()
@@ -319,6 +321,8 @@ def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
                     f"the relation {graphql_type.name}.{field_name} asks {owner}.{declaration.name}, but the loaders "
                     f"in the context are {loaders.__name__}, which is no {owner}"
                 )
+            if loaders is not None:
+                declared_in(loaders, declaration)
             # Strawberry's way to turn exceptions into values; versions before it have none.
             handlers_of = getattr(schema.schema_converter, "_get_field_exception_handlers", lambda _: ())
             field.has_handlers = bool(handlers_of(field))
