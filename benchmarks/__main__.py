@@ -12,7 +12,9 @@ import importlib
 import json
 import os
 import platform
+import sys
 import time
+import traceback
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -47,7 +49,7 @@ VERSIONS = ("strawberry-loader", "strawberry-graphql", "graphql-core", "aiodatal
 
 @dataclass
 class Run:
-    """The tables of the parts that were run, and how many seconds each part took."""
+    """The tables of the parts that ran to their end, and how many seconds each took."""
 
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     tables: dict[str, list[Table]] = field(default_factory=dict)
@@ -58,11 +60,11 @@ class Run:
         module = importlib.import_module(f"benchmarks.{name}")
         gc.freeze()  # what was imported is no garbage: to look through it before each measurement takes longer than it
         started = time.monotonic()
-        self.tables[name] = []
+        tables = []
         for table in module.tables(quick=quick):
-            self.tables[name].append(table)
+            tables.append(table)
             yield table
-        self.seconds[name] = time.monotonic() - started
+        self.tables[name], self.seconds[name] = tables, time.monotonic() - started
 
     def every_table(self) -> list[Table]:
         """The tables of all parts."""
@@ -122,11 +124,15 @@ def main(given: Sequence[str] | None = None) -> None:
         parser.error("--readme shows what was measured, and --quick measures nothing: leave one of them out")
     if options.json and not options.json.parent.is_dir():
         parser.error(f"there is no folder {options.json.parent} for --json")
-    run = Run()
+    run, failed = Run(), list[str]()
     for part in options.parts or PARTS:
         print(f"## {part}: {PARTS[part]}\n", flush=True)
-        for table in run.part(part, quick=options.quick):
-            print(f"{table.caption}\n\n{table.markdown() if options.markdown else table.text()}\n", flush=True)
+        try:
+            for table in run.part(part, quick=options.quick):
+                print(f"{table.caption}\n\n{table.markdown() if options.markdown else table.text()}\n", flush=True)
+        except Exception:  # noqa: BLE001  # the figures of the other parts are not lost with it
+            traceback.print_exc()
+            failed.append(part)
     print(run.machine())
     print(", ".join(f"{part} {seconds:.0f} s" for part, seconds in run.seconds.items()), end="; ")
     print(f"{sum(run.seconds.values()):.0f} s in all")
@@ -140,6 +146,8 @@ def main(given: Sequence[str] | None = None) -> None:
     if options.readme:
         for path in refresh(ROOT, run.every_table(), run.machine()):
             print(f"wrote {path.relative_to(ROOT)}")
+    if failed:
+        sys.exit(f"failed: {', '.join(failed)}")
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ async def waited(make: Callable[[Fetch], Any], requests: int) -> list[float]:
 async def measure(requests: int, rounds: int) -> dict[str, list[float]]:
     """The waits of all batches of each way, over all rounds."""
     took = await in_turns(rounds, {name: partial(waited, make, requests) for name, make in WAYS.items()})
-    return {name: [wait for waits in rounds for wait in waits] for name, rounds in took.items()}
+    return {name: [wait for waits in each for wait in waits] for name, each in took.items()}
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:

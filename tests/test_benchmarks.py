@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from functools import cache
 from itertools import product
 from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pytest
@@ -20,6 +23,9 @@ from benchmarks.__main__ import PARTS, Run, main
 from benchmarks.chart import draw
 from benchmarks.table import Figure, Spread, Table, compared
 from tests.postgres import postgres  # noqa: F401  # a fixture, found by its name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SVG = "{http://www.w3.org/2000/svg}"
@@ -208,6 +214,24 @@ def test_a_run_is_printed_and_written_as_data_and_charts(tmp_path: Path, capsys:
     assert [path.name for path in folder.iterdir()] == ["triggers.svg"]
     main(["triggers", "--quick"])
     assert "\nway                             of doing it by hand" in capsys.readouterr().out
+
+
+def test_a_part_that_fails_is_reported_and_the_figures_of_the_others_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def tables(*, quick: bool) -> Iterator[Table]:
+        yield MADE
+        raise RuntimeError("no answer")
+
+    failing = ModuleType("benchmarks.failing")
+    failing.tables = tables  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "benchmarks.failing", failing)
+    monkeypatch.setitem(PARTS, "failing", "fails")
+    file = tmp_path / "figures.json"
+    with pytest.raises(SystemExit, match="failed: failing"):
+        main(["failing", "triggers", "--quick", "--json", str(file)])
+    assert "RuntimeError: no answer" in capsys.readouterr().err
+    assert json.loads(file.read_text())["parts"].keys() == {"triggers"}
 
 
 @pytest.mark.parametrize(
