@@ -41,6 +41,8 @@ PARTS = {
     "shapes": "batches of queries of many shapes, against the least that is possible",
     "observing": "what observing costs a request",
     "load": "the demo under load for two minutes, beside Strawberry's DataLoader",
+    "second_level": "a second-level cache on Redis: cold, warm and absent",
+    "workers": "processes that share values and change them: how old is what they read",
     "triggers": "debouncer and coalescer beside a task per trigger, and what a trigger costs",
 }
 

@@ -83,6 +83,7 @@ def create_app(url: URL, settings: Settings | None = None) -> Starlette:
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         with observing(log.CountBatches()), metrics.of_loaders():
             try:
+                await service.changes.start()
                 yield
             finally:
                 await inspector.aclose()

@@ -47,6 +47,6 @@ class DelayMutation:
         async with loaders.database.session("Mutation.delayFlight") as session:
             await session.execute(update(models.Flight).where(models.Flight.id == flight.id).values(delayed_by=minutes))
             await session.commit()
-            info.context["service"].statistics.mark_dirty()
+        await info.context["service"].changes.flight_changed(loaders, flight)
         flight.delayed_by = minutes
         return flight

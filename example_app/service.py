@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from weakref import WeakSet
 
 from example_app.search import Searches
+from example_app.shared_cache import Changes
 from example_app.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class Service:
     def __init__(self, database: Database) -> None:
         self.database = database
         self.statistics = Statistics(database)
+        self.changes = Changes(self.statistics.mark_dirty)
         self.searches = Searches()
         self._streams: WeakSet[conflate[Any] | debounce[Any]] = WeakSet()
 
@@ -37,5 +39,6 @@ class Service:
         async with AsyncExitStack() as last_first:  # each is closed, whatever the others come to
             last_first.push_async_callback(self.database.aclose)
             last_first.push_async_callback(self.statistics.aclose)
+            last_first.push_async_callback(self.changes.aclose)
             for stream in list(self._streams):
                 last_first.push_async_callback(stream.aclose)

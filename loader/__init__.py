@@ -10,6 +10,7 @@ Importing this package imports the standard library only; what belongs to a fram
 - `loader.inspector`: a page that shows operations as they happen, an ASGI app to mount.
 - `loader.observe`, `loader.timeline`, `loader.hints`: what loaders did, and what to change.
 - `loader.otel`, `loader.prometheus`: spans and metrics for OpenTelemetry, metrics for Prometheus.
+- `loader.second_level`: values that outlive a request. `loader.redis`: those of all workers, and what changed.
 - `loader.sqlalchemy`: rows by key, grouped rows with a limit per key, and pages, for SQLAlchemy.
 - `loader.streams`: debounce, throttle and conflate for subscriptions.
 - `loader.strawberry`: scopes for operations, relations, and context factories for Starlette and FastAPI.
@@ -38,6 +39,7 @@ from loader.errors import (
     LoaderOverloadedError,
     LoaderTimeoutError,
     RunCancelledError,
+    SecondLevelError,
     SelfWaitError,
 )
 
@@ -75,6 +77,7 @@ __all__ = [
     "Loaders",
     "RunCancelledError",
     "Scope",
+    "SecondLevelError",
     "SelfWaitError",
     "Settle",
     "SingleFlight",

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, MutableMapping
     from contextvars import Context
 
+    from loader._backed import Backed
     from loader._hooks import Both
     from loader._results import BatchFunction, Shape
     from loader._waiters import Group
@@ -44,12 +45,14 @@ class Batching:
     _notes: LoaderNotes | None = None
     """What is remembered while somebody observes. It is no attribute of its own before: the instances of a class with
     30 attributes or more lose what makes reading them fast."""
+    _backed: Backed | None = None
+    """What stands for the batch function and the shape where there is a second-level cache; no attribute otherwise."""
 
     def __init__(
         self,
         name: str,
-        call: BatchFunction,
-        shape: Shape,
+        call: BatchFunction | Backed,
+        shape: Shape | Backed,
         *,
         max_batch_size: int | None,
         window: float | Settle,

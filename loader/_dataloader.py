@@ -17,12 +17,13 @@ from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, MutableMapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, MutableMapping
     from types import TracebackType
     from typing import Self, Unpack
 
     from loader._batch import Batch
     from loader._caches import CacheObject
+    from loader._entries import SecondLevelCache
     from loader._histogram import Histogram
     from loader._options import CachedOptions
     from loader._results import By
@@ -113,6 +114,12 @@ class DataLoader(Batching, Generic[K, V]):
         name: What errors and statistics call this loader; the name of `load_fn` by default.
         observer: Who is told what this loader does, besides those who observe its scope or the process: an
             `Observer` of `loader.observe`.
+        second_level: Where values stay that outlive this loader (see `loader.second_level`): asked before `load_fn`,
+            once for a batch. A batch that it answers counts in the statistics as any other.
+        fresh_for: How long after it was asked for a value may be served from there.
+        missing_fresh_for: The same for keys that have no value; 0 remembers none. Exceptions are never kept.
+        schema_version: What changes with the meaning or the type of the values: those of other versions are not seen.
+        tags: What else the values are made of: a change of one of these concerns all keys of the loader.
 
     Raises:
         TypeError: If an argument is of the wrong type.
@@ -197,6 +204,11 @@ class DataLoader(Batching, Generic[K, V]):
         abandoned: Literal["finish", "cancel"] = "finish",
         name: str | None = None,
         observer: Observer | None = None,
+        second_level: SecondLevelCache | None = None,
+        fresh_for: float | None = None,
+        missing_fresh_for: float = 0.0,
+        schema_version: str | int = "",
+        tags: Collection[str] = (),
     ) -> None:
         for option, value in (
             ("max_batch_size", max_batch_size),
@@ -217,10 +229,32 @@ class DataLoader(Batching, Generic[K, V]):
             check_observer(observer)
         if cache_map is not None and not cache:
             raise ValueError("cache=False keeps nothing: cache_map would never be used")
+        own_name = _name_of(load_fn) if name is None else name
+        shape: dict[str, Any] = {
+            "index_by": index_by,
+            "group_by": group_by,
+            "default": default,
+            "cache_key_fn": cache_key_fn,
+        }
+        if second_level is not None:
+            from loader._backed import Backed
+
+            self._backed = Backed(
+                second_level,
+                load_fn,
+                name=own_name,
+                fresh_for=fresh_for,
+                missing_fresh_for=missing_fresh_for,
+                schema_version=schema_version,
+                tags=tags,
+                **shape,
+            )
+        elif fresh_for is not None or missing_fresh_for or schema_version != "" or tags:
+            raise ValueError("fresh_for, missing_fresh_for, schema_version and tags are for a second_level: give one")
         super().__init__(
-            _name_of(load_fn) if name is None else name,
-            BatchFunction(load_fn),
-            Shape(index_by=index_by, group_by=group_by, default=default, cache_key_fn=cache_key_fn),
+            own_name,
+            self._backed or BatchFunction(load_fn),
+            self._backed or Shape(**shape),
             max_batch_size=max_batch_size,
             window=Settle() if window is None else window if isinstance(window, Settle) else seconds("window", window),
             values=None if not cache else {} if cache_map is None else as_mapping(cache_map),
@@ -232,6 +266,8 @@ class DataLoader(Batching, Generic[K, V]):
             cancel_abandoned=abandoned == "cancel",
             observer=observer,
         )
+        if self._backed is not None:
+            self._backed.join(self, name)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self._waiting)} waiting"
@@ -416,9 +452,13 @@ class DataLoader(Batching, Generic[K, V]):
         """Forget what is known of `key`; a key that is not known is no error.
 
         A load after it asks again, even while a batch with the key is under way: callers before it get what that
-        batch brings, which is not cached any more.
+        batch brings, which is not cached any more. A second-level cache keeps what it has, for others; loads of this
+        loader ask the backend for the key from now on.
         """
-        self._clear(self._hashable(key))
+        cache_key = self._hashable(key)
+        if self._backed is not None:
+            self._backed.clear(cache_key)
+        self._clear(cache_key)
 
     def clear_many(self, keys: Iterable[K]) -> None:
         """`clear` each of the keys."""
@@ -427,6 +467,11 @@ class DataLoader(Batching, Generic[K, V]):
 
     def clear_all(self) -> None:
         """Forget every key, as `clear` does for one."""
+        if self._backed is not None:
+            self._backed.clear_all()
+        self._clear_all()
+
+    def _clear_all(self) -> None:
         self._clears += 1
         self._waiting = {key: batch for key, batch in self._waiting.items() if batch.state is not BatchState.RUNNING}
         self._answered.clear()

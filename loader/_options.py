@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, MutableMapping
+    from collections.abc import Callable, Collection, Hashable, MutableMapping
 
     from loader._caches import CacheObject
     from loader._dispatch import Settle
+    from loader._entries import SecondLevelCache
     from loader.observe import Observer
 
 
@@ -28,6 +29,11 @@ class Options(TypedDict, total=False):
     abandoned: Literal["finish", "cancel"]
     name: str | None
     observer: Observer | None
+    second_level: SecondLevelCache | None
+    fresh_for: float | None
+    missing_fresh_for: float
+    schema_version: str | int
+    tags: Collection[str]
 
 
 class CachedOptions(Options, total=False):

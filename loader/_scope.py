@@ -18,7 +18,7 @@ from loader._dispatch import Activity, whole_number
 from loader._hooks import Both, everywhere
 from loader._hooks import current_scope as _current
 from loader._limits import Limit
-from loader.errors import LoaderClosedError
+from loader.errors import LoaderClosedError, SecondLevelError
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -202,16 +202,27 @@ class Loaders:
         max_concurrent_batches: How many batches of all the loaders of an instance run at once, in whatever scopes; 1
             where they share a database session, which serves one statement at a time. A batch that another one
             waits for runs in its place.
+        tenant: The name of the attribute that says whose loaders an instance has, where a second-level cache must not
+            show values of one tenant to another.
     """
 
     _max_concurrent_batches: int | None = None
+    _tenant: str | None = None
     _own: Scope
     _limit: Limit | None
     _scopes: WeakSet[Scope]
     _ending: set[Task[None]]
 
-    def __init_subclass__(cls, *, max_concurrent_batches: int | None = None, **rest: Any) -> None:
+    def __init_subclass__(
+        cls, *, max_concurrent_batches: int | None = None, tenant: str | None = None, **rest: Any
+    ) -> None:
         super().__init_subclass__(**rest)
+        if tenant is not None:
+            cls._tenant = tenant
+        for base in cls.__mro__:
+            for attribute in vars(base).values():
+                if isinstance(attribute, Declaration):
+                    attribute.announce(cls)
         if max_concurrent_batches is not None:
             whole_number("max_concurrent_batches", max_concurrent_batches, least=1)
             cls._max_concurrent_batches = max_concurrent_batches
@@ -286,6 +297,19 @@ class DeclaredLoader(DataLoader[K, V], Generic[K, V, P]):
         return self._siblings(parameters)
 
 
+def _tenant(loaders: Loaders) -> Hashable:
+    """Whose loaders they are, None if their class does not tell tenants apart."""
+    if loaders._tenant is None:
+        return None
+    tenant: Hashable = getattr(loaders, loaders._tenant)
+    if tenant is None:
+        raise SecondLevelError(
+            f"{type(loaders).__name__}: {loaders._tenant} is None, and values of an unknown tenant would be shown to "
+            "all others. Set it when the loaders are made, to something of its own where nobody is logged in"
+        )
+    return tenant
+
+
 def made_options(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a declared loader, with a `cache_map` of its own."""
     make_map = options.get("cache_map")
@@ -341,6 +365,16 @@ class Declaration(Generic[K, V, P]):
             obj=self,
         )
 
+    def announce(self, owner: type[Loaders]) -> None:
+        """Make the loader of a class known to its second-level cache, whose tags may change before it is made."""
+        cache = self.options.get("second_level")
+        if cache is not None:
+            from loader._backed import declared_name
+            from loader._backing import backing_of
+
+            version, tags = str(self.options.get("schema_version", "")), frozenset(self.options.get("tags", ()))
+            backing_of(cache).declare(declared_name(owner, self.name), version, tags)
+
     def bound(self, loaders: Loaders, given: dict[str, Any]) -> DeclaredLoader[K, V, P]:
         """The loader in the current scope with the parameters given, and the defaults for the others."""
         scope = _current.get()
@@ -358,6 +392,8 @@ class Declaration(Generic[K, V, P]):
         options: dict[str, Any] = {"name": name, **made_options(self.options)}
         loader: DeclaredLoader[K, V, P] = DeclaredLoader(partial(self.method, loaders, **parameters), **options)
         loader._siblings = lambda given: self.bound(loaders, {**parameters, **given})
+        if loader._backed is not None:
+            loader._backed.enter(type(loaders), self.name, _tenant(loaders), parameters)
         return loader
 
     def _parameter_values(self, loaders: Loaders, given: dict[str, Any]) -> tuple[dict[str, Any], Hashable]:

@@ -18,6 +18,7 @@ __all__ = [
     "LoaderOverloadedError",
     "LoaderTimeoutError",
     "RunCancelledError",
+    "SecondLevelError",
     "SelfWaitError",
 ]
 
@@ -64,6 +65,10 @@ class LoaderOverloadedError(LoaderError):
 
 class LoaderTimeoutError(LoaderError, TimeoutError):
     """The work took longer than its `timeout`; only the callers of that piece of work get this error."""
+
+
+class SecondLevelError(LoaderError, TypeError):
+    """A loader cannot have a second-level cache as it is: its keys have no text, or its values no type."""
 
 
 class SelfWaitError(LoaderError, RuntimeError):

@@ -28,6 +28,7 @@ ENABLES: dict[str, tuple[str, ...]] = {
     ),
     "otel": ("loader.otel",),
     "prometheus": ("loader.prometheus",),
+    "redis": ("loader.redis",),
     "docs": ("mkdocs", "material", "mkdocstrings_handlers.python"),
 }
 

@@ -35,8 +35,16 @@ ORDER = (
     "_batch",
     "_caches",
     "_batching",
-    "_dataloader",
     "_batcher",
+    "_entries",
+    "_key_text",
+    "_value_type",
+    "_backing",
+    "_backed",
+    "_dataloader",
+    "_invalidation",
+    "_memory_cache",
+    "second_level",
     "_scope",
     "_options",
     "_declare_types",
@@ -172,7 +180,20 @@ def test_the_package_lists_its_names_before_they_are_imported_and_knows_no_other
 
 
 @pytest.mark.parametrize(
-    "name", ["errors", "inspector", "observe", "otel", "prometheus", "streams", "strawberry", "sqlalchemy", "testing"]
+    "name",
+    [
+        "errors",
+        "inspector",
+        "observe",
+        "otel",
+        "prometheus",
+        "redis",
+        "second_level",
+        "sqlalchemy",
+        "strawberry",
+        "streams",
+        "testing",
+    ],
 )
 def test_every_name_in_all_of_a_public_module_is_there(name: str) -> None:
     module = importlib.import_module(f"loader.{name}")

@@ -7,6 +7,7 @@ import gc
 import re
 import sys
 import threading
+import weakref
 from collections import OrderedDict, deque
 from contextlib import aclosing, suppress
 from contextvars import ContextVar
@@ -688,6 +689,19 @@ async def test_an_operator_that_has_ended_is_collected_without_further_work() ->
     gc.collect()
     await turns(3)
     assert feed.log == ["closed"]
+
+
+async def test_an_operator_whose_source_failed_is_forgotten_with_its_consumers_frames() -> None:
+    async def consume() -> weakref.ref[Any]:
+        operator = conflate(timed((0, "a"), (0, ValueError("broken"))))
+        assert await anext(operator) == "a"
+        with pytest.raises(ValueError, match="broken"):
+            await anext(operator)
+        return weakref.ref(operator)
+
+    reference = await consume()
+    gc.collect()
+    assert reference() is None
 
 
 async def test_an_operator_that_is_collected_while_its_source_closes_lets_it() -> None:

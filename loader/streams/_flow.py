@@ -143,6 +143,7 @@ class Flow(Generic[T]):
     def ended(self, pump: Task[None]) -> None:
         """The pump's task is done: tell whoever waits for a value, or for the end."""
         self.state = State.IDLE if self.state is State.STARTING else State.ENDED
+        self.pump = None  # its error's traceback gets to the consumer's frames, which hold the operator
         if not pump.cancelled():
             self.error = self.presentable(pump.exception())
         elif not self.has_left():

@@ -1,0 +1,182 @@
+"""What this process has to do with one second-level cache: who uses it, what is to be written, and the counts."""
+
+from __future__ import annotations
+
+import asyncio
+from contextvars import Context
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, final
+from weakref import WeakKeyDictionary, WeakSet, ref
+
+from loader._batcher import Batcher
+from loader.errors import LoaderError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from loader._dataloader import DataLoader
+    from loader._entries import Entry, SecondLevelCache
+
+WRITES_WAITING = 1000
+"""How many batches may have something to be written before what comes next is dropped."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SecondLevelStatistics:
+    """What the loaders of this process got from a second-level cache, and gave to it.
+
+    Attributes:
+        asks: How often it was asked: once for a batch, and once more where another worker was loading a key.
+        hits: How many keys it had a value of.
+        known_missing: How many keys it knew the backend to have nothing of.
+        misses: How many keys it had nothing of.
+        bypassed: How many keys it was not asked for, since they had been cleared.
+        written: How many keys it was given, values and missing ones.
+        dropped: How many batches had something to be written that was dropped, since too much was waiting.
+        codec_errors: How many values could not be encoded or decoded.
+        failures: How many calls raised an exception.
+    """
+
+    asks: int
+    hits: int
+    known_missing: int
+    misses: int
+    bypassed: int
+    written: int
+    dropped: int
+    codec_errors: int
+    failures: int
+
+
+@final
+class Backing:
+    """The loaders of this process in front of one cache.
+
+    What is to be written waits here, and not with the batch that brought it: the scope of that may be over.
+    """
+
+    __slots__ = (
+        "_cache",
+        "_writes",
+        "asks",
+        "bypassed",
+        "codec_errors",
+        "declared",
+        "dropped",
+        "failures",
+        "hits",
+        "known_missing",
+        "live",
+        "misses",
+        "written",
+    )
+
+    def __init__(self, cache: SecondLevelCache) -> None:
+        self._cache = ref(cache)
+        self.asks: int = 0
+        self.hits: int = 0
+        self.known_missing: int = 0
+        self.misses: int = 0
+        self.bypassed: int = 0
+        self.written: int = 0
+        self.dropped: int = 0
+        self.codec_errors: int = 0
+        self.failures: int = 0
+        self.declared: dict[tuple[str, str], frozenset[str]] = {}  # the tags, by name and version
+        self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
+        # In a context of its own: the first loader may be made in a request, whose variables are none of ours.
+        self._writes: Batcher[list[Entry], None] = Context().run(
+            partial(Batcher, _writer(self._cache), max_pending=WRITES_WAITING, name=f"write-back to {cache!r}")
+        )
+
+    def declare(self, name: str, version: str, tags: frozenset[str]) -> None:
+        """Note that there are loaders of this name."""
+        self.declared[name, version] = tags
+
+    def write(self, entries: list[Entry]) -> None:
+        """Have entries written soon."""
+        try:
+            self._writes.submit_nowait(entries)
+        except LoaderError:  # too much is waiting, or on another loop: who holds the leases is forgotten soon
+            self.dropped += 1
+        else:
+            self.written += sum(entry.fresh_for > 0 for entry in entries)
+
+    async def guarded(self, call: Callable[[], Awaitable[Any]], instead: Any = None) -> Any:
+        """What a call of the cache returns, or `instead` if it fails: the backend knows all that it knows."""
+        try:
+            return await call()
+        except Exception as error:  # noqa: BLE001  # whatever a cache of the user's own raises
+            self.failures += 1
+            asyncio.get_running_loop().call_exception_handler(
+                {"message": f"the second-level cache {self._cache()!r} failed", "exception": error}
+            )
+            return instead
+
+    async def drain(self) -> None:
+        """Wait until everything that was to be written has been."""
+        await self._writes.flush()
+
+    def statistics(self) -> SecondLevelStatistics:
+        """What happened so far."""
+        return SecondLevelStatistics(
+            asks=self.asks,
+            hits=self.hits,
+            known_missing=self.known_missing,
+            misses=self.misses,
+            bypassed=self.bypassed,
+            written=self.written,
+            dropped=self.dropped,
+            codec_errors=self.codec_errors,
+            failures=self.failures,
+        )
+
+
+_backings: WeakKeyDictionary[Any, Backing] = WeakKeyDictionary()
+
+
+def backing_of(cache: SecondLevelCache) -> Backing:
+    """The backing of a cache.
+
+    Raises:
+        TypeError: If it is no second-level cache.
+    """
+    if not all(callable(getattr(cache, name, None)) for name in ("get_many", "set_many", "delete_many")):
+        raise TypeError(f"second_level takes a SecondLevelCache (get_many, set_many, delete_many), not {cache!r}")
+    backing = _backings.get(cache)
+    if backing is None:
+        backing = _backings[cache] = Backing(cache)
+    return backing
+
+
+def backings() -> list[tuple[SecondLevelCache, Backing]]:
+    """All caches that loaders of this process were given."""
+    return list(_backings.items())
+
+
+def _writer(cache: Callable[[], SecondLevelCache | None]) -> Callable[[list[list[Entry]]], Awaitable[list[None]]]:
+    """The function that writes; it must not keep the cache alive, whose backing lives as long as the cache."""
+
+    async def write(batches: list[list[Entry]]) -> list[None]:
+        there = cache()
+        if there is not None:
+            entries = [entry for batch in batches for entry in batch]
+            await backing_of(there).guarded(partial(there.set_many, entries))
+        return [None] * len(batches)
+
+    return write
+
+
+async def drain(cache: SecondLevelCache) -> None:
+    """Wait until everything that loaders had to write to a cache, until now, has been written or given up.
+
+    Cancellation: Only the wait ends.
+    """
+    await backing_of(cache).drain()
+
+
+def statistics(cache: SecondLevelCache) -> SecondLevelStatistics:
+    """What the loaders of this process got from a cache, and gave to it."""
+    return backing_of(cache).statistics()
