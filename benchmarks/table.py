@@ -79,7 +79,7 @@ class Table:
         """The table for a terminal, in columns as wide as what stands in them, figures on the right."""
         cells = list(self._cells())
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        named = min(map(len, self.labels()))
+        named = min(map(len, self.labels()), default=1)
         return "\n".join(
             "  ".join(
                 cell.ljust(width) if column < named else cell.rjust(width)

@@ -18,11 +18,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import pages, services
+from benchmarks import pages, second_level, services, workers
 from benchmarks.__main__ import PARTS, Run, main
 from benchmarks.chart import draw
 from benchmarks.table import Figure, Spread, Table, compared
 from tests.postgres import postgres  # noqa: F401  # a fixture, found by its name
+from tests.redis_servers import place  # noqa: F401  # another one
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,8 +44,11 @@ def rows(*names: list[str]) -> list[tuple[str, ...]]:
     return list(product(*names))
 
 
-# What takes processes, and long: it has a test of its own, `tests/test_example_load.py`.
-ELSEWHERE = {"load"}
+# What takes processes, and long: `tests/test_example_load.py` and `tests/test_redis_workers.py` run it.
+ELSEWHERE = {"load", "workers"}
+
+# What tables say that lack the rows of a server which does not answer, and the first names of these rows.
+LEFT_OUT = {"No PostgreSQL answers": {"PostgreSQL"}, "No Redis answers": {"cold", "warm"}}
 
 # The rows of each table of each other part.
 PROMISED: dict[str, dict[str, list[tuple[str, ...]]]] = {
@@ -100,6 +104,7 @@ PROMISED: dict[str, dict[str, list[tuple[str, ...]]]] = {
             ["nobody", "statistics", "statistics, timeline and hints", "the inspector"],
         ),
     },
+    "second_level": {"second-level": rows(["absent", "cold", "warm"])},
     "triggers": {
         "scenario": rows(
             ["a task for each", "Debouncer(wait=0.05)", "Debouncer(wait=0.05, max_wait=0.1)", "Coalescer()"]
@@ -139,9 +144,9 @@ def test_a_part_has_the_tables_and_rows_that_it_promises(part: str) -> None:
     assert list(tables) == list(PROMISED[part])
     for name, promised in PROMISED[part].items():
         table = tables[name]
-        left_out = "No PostgreSQL" in table.caption
+        left_out = {name for said, names in LEFT_OUT.items() if said in table.caption for name in names}
         assert promised == [] or sorted(table.labels()) == sorted(
-            labels for labels in promised if not (left_out and labels[0] == "PostgreSQL")
+            labels for labels in promised if labels[0] not in left_out
         )
         assert {len(row) for row in table.rows} == {len(table.head)}
         for figure in figures(table):
@@ -182,6 +187,24 @@ def test_without_a_database_server_its_rows_are_left_out_and_the_table_says_so(m
     (table,) = services.tables(quick=True)
     assert {labels[0] for labels in table.labels()} == {"simulated, 5 ms", "SQLite"}
     assert "No PostgreSQL answers where BENCHMARK_POSTGRES_URL says, so its rows are left out: " in table.caption
+
+
+@pytest.mark.usefixtures("place")
+def test_a_second_level_cache_is_measured_where_a_server_answers() -> None:
+    (table,) = quick("second_level").values()
+    assert table.labels() == PROMISED["second_level"]["second-level"]
+    assert "left out" not in table.caption
+
+
+def test_without_a_server_only_what_needs_none_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (second_level, workers):
+        monkeypatch.setattr(module, "URL", "redis://127.0.0.1:1/0")
+    (cached,), (shared,) = second_level.tables(quick=True), workers.tables(quick=True)
+    assert cached.labels() == [("absent",)]
+    assert shared.rows == []
+    for table in (cached, shared):
+        assert "No Redis answers where EXAMPLE_REDIS_URL says, so its rows are left out." in table.caption
+        assert table.text() and table.markdown()  # noqa: PT018
 
 
 def test_the_services_count_a_call_for_each_level_or_for_each_record() -> None:
