@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-import statistics
 import time
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.table import show
+from benchmarks.rounds import in_turns
+from benchmarks.table import Table, median, middle_half, percentile
 from loader import Batcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
     Submit = Callable[[int], Awaitable[int]]
 
-CALL, ITEM, SECONDS, SIZE = 0.005, 0.00002, 1.0, 100
+CALL, ITEM, SECONDS, SIZE, ROUNDS = 0.005, 0.00002, 1.0, 100, 3
 
 
 class Backend:
@@ -93,10 +95,23 @@ WAYS: dict[str, Callable[[Backend], AbstractAsyncContextManager[Submit]]] = {
 }
 
 
-async def measure(
-    rate: float, enter: Callable[[Backend], AbstractAsyncContextManager[Submit]]
-) -> tuple[int, int, list[float], float]:
-    """Items, calls, waits and CPU seconds of one way."""
+@dataclass
+class Course:
+    """What one way did with the items of one round.
+
+    Attributes:
+        calls: How often it called the backend.
+        waits: How long each item waited for its result, in seconds.
+        cpu: The CPU seconds for an item.
+    """
+
+    calls: int
+    waits: list[float]
+    cpu: float
+
+
+async def course(enter: Callable[[Backend], AbstractAsyncContextManager[Submit]], rate: float, length: float) -> Course:
+    """Items at random for some time."""
     rng, backend, waits = random.Random(7), Backend(), list[float]()
     loop = asyncio.get_running_loop()
 
@@ -108,30 +123,44 @@ async def measure(
     cpu = time.process_time()
     async with enter(backend) as submit, asyncio.TaskGroup() as tasks:
         at, item, start = 0.0, 0, loop.time()
-        while (at := at + rng.expovariate(rate)) < SECONDS:
+        while (at := at + rng.expovariate(rate)) < length:
             await asyncio.sleep(max(0.0, start + at - loop.time()))
             tasks.create_task(one(submit, item := item + 1))
-    return item, backend.calls, sorted(waits), time.process_time() - cpu
+    return Course(backend.calls, waits, (time.process_time() - cpu) / item)
 
 
-def main() -> None:
-    """Print the table."""
+async def measure(rate: float, rounds: int, length: float) -> list[list[object]]:
+    """A row for each way that can keep up."""
+    ways = {name: enter for name, enter in WAYS.items() if enter is not each or rate <= 1 / CALL}
+    took = await in_turns(rounds, {name: partial(course, enter, rate, length) for name, enter in ways.items()})
     rows: list[list[object]] = []
-    for rate in (100, 1000, 5000):
-        for name, enter in WAYS.items():
-            if name == "a call for each" and rate > 1 / CALL:
-                rows.append([f"{rate:,}/s", name, "", "the backend", "cannot", "keep up"])
-                continue
-            items, calls, waits, cpu = asyncio.run(measure(rate, enter))
-            rows.append(
-                [
-                    f"{rate:,}/s",
-                    name,
-                    calls,
-                    f"{1000 * statistics.median(waits):.1f} ms",
-                    f"{1000 * waits[int(len(waits) * 0.99)]:.1f} ms",
-                    f"{1e6 * cpu / items:.0f} µs",
-                ]
-            )
-    print(f"Items at random for {SECONDS:.0f} s; a call takes 5 ms and 20 µs an item, one at a time:\n")
-    show(["arrivals", "way", "calls", "p50", "p99", "CPU an item"], rows)
+    for name, courses in took.items():
+        waits = [wait for course in courses for wait in course.waits]
+        calls, cpu = [course.calls for course in courses], [course.cpu for course in courses]
+        rows.append(
+            [
+                f"{rate:,}/s",
+                name,
+                median(calls, "", 0),
+                median(waits, "ms"),
+                middle_half(waits, "ms"),
+                percentile(waits, 99, "ms"),
+                median(cpu, "µs", 0),
+                middle_half(cpu, "µs", 0),
+            ]
+        )
+    return rows
+
+
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The one table."""
+    rounds, length = (1, 0.1) if quick else (ROUNDS, SECONDS)
+    yield Table(
+        "batcher",
+        f"Items at random for {length:g} s; a call takes 5 ms and 20 µs an item, one at a time. Of more than "
+        f"{1 / CALL:.0f} items a second the backend cannot serve each with a call of its own.",
+        ["arrivals", "way", "calls", "p50", "middle half", "p99", "CPU an item", "its middle half"],
+        [row for rate in (100, 1000, 5000) for row in asyncio.run(measure(rate, rounds, length))],
+        chart="p50",
+        ours=[name for name in WAYS if name.startswith("Batcher")],
+    )

@@ -13,18 +13,20 @@ import math
 import statistics
 import time
 import tracemalloc
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
-from benchmarks.table import show
+from benchmarks.rounds import in_turns
+from benchmarks.table import Figure, Table, compared, ratio
 from loader import DataLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-KEYS, ROUNDS = 1000, 100
+KEYS, MANY, ROUNDS = 1000, 10_000, 100
 SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
 
 
@@ -33,10 +35,11 @@ async def fetch(keys: list[int]) -> list[int]:
     return keys
 
 
+OURS = "loader"
 PEERS: dict[str, Callable[[], Any]] = {
     "aiodataloader": lambda: AioDataLoader(fetch),
     "strawberry.dataloader": lambda: StrawberryDataLoader(fetch),
-    "loader": lambda: DataLoader(fetch),
+    OURS: lambda: DataLoader(fetch),
 }
 
 
@@ -95,30 +98,17 @@ COURSES: dict[str, Callable[[Any, int], Awaitable[float]]] = {
 }
 
 
-async def costs() -> list[list[object]]:
-    """A row for each course and peer: nanoseconds for a key, the spread, the ratios."""
-    rows: list[list[object]] = []
-    for course, run in COURSES.items():
-        took: dict[str, list[float]] = {name: [] for name in PEERS}
-        for _ in range(ROUNDS):
-            for name, make in PEERS.items():
-                loader = make()
-                gc.collect()
-                took[name].append(await run(loader, KEYS) / KEYS)
-        median = {name: statistics.median(times) for name, times in took.items()}
-        for name, times in took.items():
-            low, _, high = statistics.quantiles(times, n=4)
-            rows.append(
-                [
-                    course,
-                    name,
-                    f"{median[name] / median['aiodataloader']:.2f}",
-                    f"{median[name] / median['strawberry.dataloader']:.2f}",
-                    f"{median[name] * 1e9:.0f} ns",
-                    f"{low * 1e9:.0f} to {high * 1e9:.0f} ns",
-                ]
-            )
-    return rows
+async def timed(run: Callable[[Any, int], Awaitable[float]], make: Callable[[], Any]) -> float:
+    """The seconds for a key, with a loader of its own."""
+    return await run(make(), KEYS) / KEYS
+
+
+async def costs(rounds: int) -> dict[str, dict[str, list[float]]]:
+    """Seconds for a key, of each course and peer."""
+    return {
+        course: await in_turns(rounds, {name: partial(timed, run, make) for name, make in PEERS.items()})
+        for course, run in COURSES.items()
+    }
 
 
 async def waiting(loader: Any, count: int) -> list[Any]:
@@ -145,40 +135,64 @@ async def held(use: Callable[[Any, int], Awaitable[Any]], loader: Any, count: in
     return (bytes_held - sum(key.__sizeof__() for key in keys)) / count
 
 
-async def memory() -> list[list[object]]:
+async def memory(count: int) -> list[list[object]]:
     """A row for each peer: bytes for a key that waits, and for one that is cached."""
     return [
-        [name, f"{await held(waiting, make(), KEYS * 10):.0f} B", f"{await held(answered, make(), KEYS * 10):.0f} B"]
+        [name, *[Figure(await held(use, make(), count), "B") for use in (waiting, answered)]]
         for name, make in PEERS.items()
     ]
 
 
-async def growth() -> list[list[object]]:
-    """A row for each course: seconds for a million keys, and the exponent over all sizes."""
+async def growth(sizes: Sequence[int]) -> list[list[object]]:
+    """A row for each course: seconds for a key, by how many there are, and the exponent over all sizes."""
     rows: list[list[object]] = []
     for course in ("load, all distinct", "load_many"):
         took = []
-        for size in SIZES:
+        for size in sizes:
             times = []
             for _ in range(max(1, 30_000 // size)):
                 gc.collect()
                 times.append(await COURSES[course](DataLoader(fetch), size))
             took.append(statistics.median(times))
-        slope, _ = statistics.linear_regression([math.log(size) for size in SIZES], [math.log(each) for each in took])
+        slope, _ = statistics.linear_regression([math.log(size) for size in sizes], [math.log(each) for each in took])
         rows.append(
-            [course, *(f"{each / size * 1e9:.0f} ns" for size, each in zip(SIZES, took, strict=True)), f"{slope:.2f}"]
+            [course, *(Figure(each / size, "ns") for size, each in zip(sizes, took, strict=True)), Figure(slope, "", 2)]
         )
     return rows
 
 
-def main() -> None:
-    """Print the tables."""
-    print(f"CPU time of {KEYS:,} keys in one loader, for each key:\n")
-    show(
-        ["course", "way", "of aiodataloader", "of Strawberry's", "median", "middle half"],
-        asyncio.run(costs()),
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The ratios, the times, the memory, the growth."""
+    rounds, many, sizes = (1, KEYS, SIZES[:2]) if quick else (ROUNDS, MANY, SIZES)
+    took = asyncio.run(costs(rounds))
+    setting = f"CPU time of {KEYS:,} keys in one loader, for each key"
+    yield Table(
+        "keys-ratios",
+        f"{setting}: that of loader, as a multiple of what a peer takes.",
+        ["course", *(f"of {peer}" for peer in PEERS if peer != OURS)],
+        [[course, *(ratio(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)] for course, ways in took.items()],
     )
-    print(f"\nMemory held for each of {KEYS * 10:,} keys, their futures included where a caller has one:\n")
-    show(["way", "a key that waits", "a key that is cached"], asyncio.run(memory()))
-    print("\nCPU time for each key, by how many there are:\n")
-    show(["course", *(f"{size:,}" for size in SIZES), "exponent"], asyncio.run(growth()))
+    yield Table(
+        "keys",
+        f"{setting}.",
+        ["course", "way", "of aiodataloader", "of Strawberry's", "median", "middle half"],
+        [
+            [course, way, *cells]
+            for course, ways in took.items()
+            for way, cells in compared(ways, ["aiodataloader", "strawberry.dataloader"], "ns", 0).items()
+        ],
+        chart="median",
+        ours=[OURS],
+    )
+    yield Table(
+        "memory",
+        f"Memory held for each of {many:,} keys, their futures included where a caller has one.",
+        ["way", "a key that waits", "a key that is cached"],
+        asyncio.run(memory(many)),
+    )
+    yield Table(
+        "growth",
+        "CPU time for each key, by how many there are, and the exponent of the power that fits best: 1 is linear.",
+        ["course", *(f"{size:,}" for size in sizes), "exponent"],
+        asyncio.run(growth(sizes)),
+    )

@@ -7,18 +7,19 @@ on what came, and asks again.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
-from benchmarks.table import show
+from benchmarks.rounds import in_turns
+from benchmarks.table import Table, median, middle_half, percentile, ratio
 from loader import DataLoader, Settle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable, Coroutine, Iterator
 
     Fetch = Callable[[list[int]], Coroutine[Any, Any, list[int]]]
 
@@ -54,26 +55,38 @@ class Request:
         return self.waits
 
 
-async def measure(requests: int) -> dict[str, list[float]]:
-    """The waits of all batches of each way, over interleaved rounds."""
-    waits: dict[str, list[float]] = {name: [] for name in WAYS}
-    for _ in range(ROUNDS * REQUESTS // requests):
-        for name, make in WAYS.items():
-            for each in await asyncio.gather(*[Request(make).run() for _ in range(requests)]):
-                waits[name] += each
-    return waits
+async def waited(make: Callable[[Fetch], Any], requests: int) -> list[float]:
+    """The waits of all batches of some requests at once."""
+    return [wait for waits in await asyncio.gather(*[Request(make).run() for _ in range(requests)]) for wait in waits]
 
 
-def main() -> None:
-    """Print the table."""
+async def measure(requests: int, rounds: int) -> dict[str, list[float]]:
+    """The waits of all batches of each way, over all rounds."""
+    took = await in_turns(rounds, {name: partial(waited, make, requests) for name, make in WAYS.items()})
+    return {name: [wait for waits in each for wait in waits] for name, each in took.items()}
+
+
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The one table."""
     rows: list[list[object]] = []
     for requests in (1, REQUESTS):
-        waits = asyncio.run(measure(requests))
-        reference = statistics.median(waits["aiodataloader"])
-        for name, each in waits.items():
-            median, worst = statistics.median(each), statistics.quantiles(each, n=100)[98]
-            rows.append(
-                [requests, name, f"{median / reference:.2f}", f"{median * 1e6:.0f} µs", f"{worst * 1e6:.0f} µs"]
-            )
-    print("From the first load of a batch to the call of its function:\n")
-    show(["requests at once", "way", "of aiodataloader", "median", "p99"], rows)
+        waits = asyncio.run(measure(requests, 1 if quick else ROUNDS * REQUESTS // requests))
+        rows += [
+            [
+                "one request" if requests == 1 else f"{requests} requests",
+                name,
+                ratio(each, waits["aiodataloader"]),
+                median(each, "µs", 0),
+                middle_half(each, "µs", 0),
+                percentile(each, 99, "µs", 0),
+            ]
+            for name, each in waits.items()
+        ]
+    yield Table(
+        "latency",
+        "From the first load of a batch to the call of its function.",
+        ["at once", "way", "of aiodataloader", "median", "middle half", "p99"],
+        rows,
+        chart="median",
+        ours=[name for name in WAYS if name.startswith("loader")],
+    )

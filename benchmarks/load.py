@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from benchmarks.table import show
+from benchmarks.table import Figure, Table
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS, CONNECTIONS = 60.0, 50
@@ -271,25 +271,30 @@ async def measure(module: str, *, seconds: float, connections: int) -> list[obje
     times = sorted(outcome.times)
     statements = after["example_statements_total"] - before["example_statements_total"]
     return [
-        f"{len(times) / outcome.seconds:.0f}",
-        f"{1000 * times[len(times) // 2]:.0f} ms",
-        f"{1000 * times[len(times) * 99 // 100]:.0f} ms",
-        f"{statements / (len(times) + outcome.left):.1f}",
-        f"{memory:.0f} MB",
-        f"{grown:+.0f} MB",
+        Figure(len(times) / outcome.seconds),
+        Figure(times[len(times) // 2], "ms"),
+        Figure(times[len(times) * 99 // 100], "ms"),
+        Figure(statements / (len(times) + outcome.left), digits=1),
+        Figure(memory * 1e6, "MB"),
+        Figure(grown * 1e6, "MB"),
     ]
 
 
 WAYS = {"loader": "example_app", "strawberry.dataloader": "benchmarks.load_peer"}
 
 
-def main() -> None:
-    """Print the table."""
-    print(
-        f"{CONNECTIONS} connections for {SECONDS:.0f} s from a second process: queries of three levels, mutations and "
-        "subscriptions,\na tenth left midway; every answer compared with the CSV files, no error, no task left over:\n"
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The one table."""
+    seconds, connections = (1.0, 5) if quick else (SECONDS, CONNECTIONS)
+    yield Table(
+        "load",
+        f"{connections} connections for {seconds:.0f} s from a second process: queries of three levels, mutations and "
+        "subscriptions, a tenth left midway; every answer compared with the CSV files, no error, no task left over.",
+        ["way", "operations/s", "p50", "p99", "statements each", "memory after", "grown by"],
+        [
+            [way, *asyncio.run(measure(module, seconds=seconds, connections=connections))]
+            for way, module in WAYS.items()
+        ],
+        chart="operations/s",
+        ours=["loader"],
     )
-    rows: list[list[object]] = []
-    for way, module in WAYS.items():
-        rows.append([way, *asyncio.run(measure(module, seconds=SECONDS, connections=CONNECTIONS))])
-    show(["way", "operations/s", "p50", "p99", "statements each", "memory after", "grown by"], rows)

@@ -4,86 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager, ExitStack, closing
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
-import strawberry
-
-from benchmarks.requests import (
-    KEYS,
-    OBJECTS,
-    PLANNED,
-    SHAPES,
-    UNPLANNED,
-    BenchmarkLoaders,
-    Leaf,
-    RelationInner,
-    RelationOuter,
-    cpu_time,
-)
-from benchmarks.table import show
+from benchmarks.requests import QUICK, cpu_time
+from benchmarks.rounds import in_turns
+from benchmarks.schema import KEYS, OBJECTS, OURS
+from benchmarks.table import Table, compared
 from loader.hints import LogHints
 from loader.inspector import Inspector
 from loader.observe import Statistics, observing
-from loader.strawberry import install
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from benchmarks.schema import Way
     from loader.observe import Observer
 
-
-@strawberry.type
-class LoadedInner:
-    key: strawberry.Private[int]
-
-    @strawberry.field
-    async def leaf(self, info: strawberry.Info) -> Leaf:
-        return await info.context["loaders"].leaves.load(self.key)  # type: ignore[no-any-return]
-
-
-@strawberry.type
-class LoadedOuter:
-    key: strawberry.Private[int]
-
-    @strawberry.field
-    async def inner(self, info: strawberry.Info) -> LoadedInner:
-        inner: RelationInner = await info.context["loaders"].inner.load(self.key)
-        return LoadedInner(key=inner.key)
-
-
-@strawberry.type
-class LoadedItem:
-    key: strawberry.Private[int]
-
-    @strawberry.field
-    async def leaf(self, info: strawberry.Info) -> Leaf:
-        return await info.context["loaders"].leaves.load(self.key)  # type: ignore[no-any-return]
-
-    @strawberry.field
-    async def outer(self, info: strawberry.Info) -> LoadedOuter:
-        outer: RelationOuter = await info.context["loaders"].outer.load(self.key)
-        return LoadedOuter(key=outer.key)
-
-
-LOADED_ITEMS = [LoadedItem(key=number % KEYS) for number in range(OBJECTS)]
-
-
-@strawberry.type
-class LoadedQuery:
-    @strawberry.field
-    async def loaded(self) -> list[LoadedItem]:
-        return LOADED_ITEMS
-
-
-LOADED = strawberry.Schema(LoadedQuery)
-install(LOADED)
-
-WAYS: dict[str, tuple[strawberry.Schema, str]] = {
-    "planned relations": (PLANNED, "relations"),
-    "relations, plan=False": (UNPLANNED, "relations"),
-    "async def resolvers": (LOADED, "loaded"),
-}
+ROUNDS = 25
+SHAPES = ("one relation", "three levels")
 
 
 def by(*observers: Observer) -> ExitStack:
@@ -102,33 +42,31 @@ OBSERVERS: dict[str, Callable[[], AbstractContextManager[object]]] = {
 }
 
 
-async def observed(
-    observers: AbstractContextManager[object], schema: strawberry.Schema, query: str, context: Any
-) -> float:
+async def observed(make: Callable[[], AbstractContextManager[object]], way: Way, shape: str, objects: int) -> float:
     """The CPU seconds of a request that is observed."""
-    with observers:
-        return await cpu_time(schema, query, context)
+    with make():
+        return await cpu_time(way, shape, objects)
 
 
-async def measure(rounds: int = 25) -> list[list[object]]:
-    """The least CPU time of each way over interleaved rounds: everything that disturbs only adds to it."""
+async def measure(rounds: int, objects: int) -> list[list[object]]:
+    """A row for each shape, way and observer."""
     rows: list[list[object]] = []
-    for shape, fields in SHAPES.items():
-        for way, (schema, field) in WAYS.items():
-            least = dict.fromkeys(OBSERVERS, float("inf"))
-            for _ in range(rounds):
-                for who, make in OBSERVERS.items():
-                    query = f"{{ {field} {{ {fields} }} }}"
-                    took = await observed(make(), schema, query, {"loaders": BenchmarkLoaders()})
-                    least[who] = min(least[who], took)
-            rows += [
-                [shape, way, who, f"{1000 * took:.1f} ms", f"{took / least['nobody']:.3f}"]
-                for who, took in least.items()
-            ]
+    for shape in SHAPES:
+        for name, way in OURS.items():
+            ways = {who: partial(observed, make, way, shape, objects) for who, make in OBSERVERS.items()}
+            took = await in_turns(rounds, ways)
+            rows += [[shape, name, who, *cells] for who, cells in compared(took, ["nobody"], "ms").items()]
     return rows
 
 
-def main() -> None:
-    """Print the table."""
-    print(f"{OBJECTS:,} objects, {KEYS} distinct keys, loaders that answer at once; CPU time of one request:\n")
-    show(["query", "way", "who observes", "CPU time", "of nobody"], asyncio.run(measure()))
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The one table."""
+    rounds, objects = (1, QUICK) if quick else (ROUNDS, OBJECTS)
+    yield Table(
+        "observing",
+        f"{objects:,} objects, {KEYS} distinct keys, loaders that answer at once; CPU time of one request.",
+        ["query", "way", "who observes", "of nobody", "median", "middle half"],
+        asyncio.run(measure(rounds, objects)),
+        chart="median",
+        ours=OBSERVERS.keys() - {"nobody"},
+    )

@@ -9,21 +9,25 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
-from benchmarks.table import show
+from benchmarks.rounds import in_turns
+from benchmarks.table import Table, compared, median, middle_half, percentile
 from loader import DataLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
     Lookup = Callable[[int], Awaitable[Any]]
 
 LOOKUPS, DISTINCT, PER_BATCH = 1000, 600, 100
-CALL, KEY = 0.010, 0.0001
+CALL, KEY, ROUNDS = 0.010, 0.0001, 15
+BACKEND = "a call takes 10 ms and 0.1 ms a key"
 
 
 class Backend:
@@ -84,8 +88,9 @@ def floor(_: Backend) -> Lookup:
     return lambda _key: asyncio.sleep(CALL + KEY * PER_BATCH)
 
 
+FLOOR = "1,000 tasks that sleep for one batch"
 BURST: dict[str, Callable[[Backend], Lookup]] = {
-    "1,000 tasks that sleep for one batch": floor,
+    FLOOR: floor,
     "one call per lookup, 50 at a time": one_call_each,
     "strawberry.dataloader, cache off": lambda backend: (
         StrawberryDataLoader(backend.fetch, max_batch_size=PER_BATCH, cache=False).load
@@ -96,44 +101,82 @@ BURST: dict[str, Callable[[Backend], Lookup]] = {
     "loader": lambda backend: DataLoader(backend.fetch, max_batch_size=PER_BATCH).load,
 }
 
+TRICKLE: dict[str, Callable[[Backend], Lookup]] = {
+    "none (settle)": lambda backend: DataLoader(backend.fetch).load,
+    "2 ms": lambda backend: DataLoader(backend.fetch, window=0.002).load,
+    "5 ms": lambda backend: DataLoader(backend.fetch, window=0.005).load,
+}
 
-async def burst(rounds: int = 5) -> list[list[object]]:
-    """The best of some interleaved rounds of each way."""
-    best: dict[str, tuple[float, list[float], Backend]] = {}
-    for _ in range(rounds):
-        for name, make in BURST.items():
-            backend = Backend()
-            took, waits = await timed(make(backend), burst_keys())
-            if name not in best or took < best[name][0]:
-                best[name] = took, waits, backend
-    lowest = best[next(iter(BURST))][0]
+
+@dataclass
+class Course:
+    """What one way did with the lookups of one round: calls, keys asked for, seconds in all, and of each lookup."""
+
+    calls: int
+    keys: int
+    took: float
+    waits: list[float]
+
+
+async def course(make: Callable[[Backend], Lookup], keys: list[int], pause: float = 0.0) -> Course:
+    """All lookups, with a backend of their own."""
+    backend = Backend()
+    took, waits = await timed(make(backend), keys, pause)
+    return Course(backend.calls, backend.keys, took, waits)
+
+
+async def burst(rounds: int) -> list[list[object]]:
+    """A row for each way: 1,000 lookups at once."""
+    keys = burst_keys()
+    courses = await in_turns(rounds, {name: partial(course, make, keys) for name, make in BURST.items()})
+    took = {name: [course.took for course in each] for name, each in courses.items()}
     return [
         [
             name,
-            backend.calls,
-            backend.keys,
-            f"{1000 * took:.0f} ms",
-            f"{1000 * waits[989]:.0f} ms",
-            f"{took / lowest:.2f}",
+            *cells,
+            median([percentile(course.waits, 99, "ms") for course in courses[name]], "ms", 0),
+            median([course.calls for course in courses[name]], "", 0),
+            median([course.keys for course in courses[name]], "", 0),
         ]
-        for name, (took, waits, backend) in best.items()
+        for name, cells in compared(took, [FLOOR], "ms", 0).items()
     ]
 
 
-async def trickle() -> list[list[object]]:
-    """1,000 lookups about 1 ms apart, of distinct keys, under windows of growing length."""
+async def trickle(rounds: int, lookups: int) -> list[list[object]]:
+    """A row for each window: lookups about 1 ms apart, of distinct keys."""
+    keys = list(range(lookups))
+    courses = await in_turns(rounds, {name: partial(course, make, keys, 0.001) for name, make in TRICKLE.items()})
     rows: list[list[object]] = []
-    for window in (None, 0.002, 0.005):
-        backend = Backend()
-        _, waits = await timed(DataLoader(backend.fetch, window=window).load, list(range(LOOKUPS)), pause=0.001)
-        name = "none (settle)" if window is None else f"{1000 * window:.0f} ms"
-        rows.append([name, backend.calls, f"{1000 * waits[499]:.1f} ms", f"{1000 * waits[989]:.1f} ms"])
+    for name, each in courses.items():
+        waits = [wait for course in each for wait in course.waits]
+        rows.append(
+            [
+                name,
+                median([course.calls for course in each], "", 0),
+                median(waits, "ms"),
+                middle_half(waits, "ms"),
+                percentile(waits, 99, "ms"),
+            ]
+        )
     return rows
 
 
-def main() -> None:
-    """Print both tables."""
-    print("1,000 lookups at once, 600 distinct keys, at most 100 keys a batch:\n")
-    show(["way", "calls", "keys", "time", "p99", "times the floor"], asyncio.run(burst()))
-    print("\n1,000 lookups about 1 ms apart:\n")
-    show(["window", "calls", "p50", "p99"], asyncio.run(trickle()))
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The burst and the trickle."""
+    yield Table(
+        "burst",
+        f"{LOOKUPS:,} lookups at once, {DISTINCT} distinct keys, at most {PER_BATCH} keys a batch; {BACKEND}.",
+        ["way", "of the floor", "median", "middle half", "p99", "calls", "keys"],
+        asyncio.run(burst(1 if quick else ROUNDS)),
+        chart="median",
+        ours=[name for name in BURST if name.startswith("loader")],
+    )
+    rounds, lookups = (1, 50) if quick else (3, LOOKUPS)
+    yield Table(
+        "trickle",
+        f"{lookups:,} lookups about 1 ms apart; {BACKEND}.",
+        ["window", "calls", "p50", "middle half", "p99"],
+        asyncio.run(trickle(rounds, lookups)),
+        chart="p50",
+        ours=TRICKLE,
+    )

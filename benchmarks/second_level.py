@@ -13,20 +13,19 @@ import asyncio
 import os
 import time
 from dataclasses import dataclass, field
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from redis.asyncio import Redis
 
 from benchmarks.reference import CALL, KEY
-from benchmarks.table import show
-from benchmarks.workers import URL, removed
+from benchmarks.table import Figure, Table, median, middle_half
+from benchmarks.workers import NO_SERVER, URL, answers, removed
 from loader import Loaders, dataloader
 from loader.redis import RedisCache
 from loader.second_level import drain
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 REQUESTS = 100
 FLIGHTS, AIRLINES, AIRPORTS = 100, 16, 80
@@ -58,12 +57,13 @@ class Figures:
         count = len(self.times)
         return [
             name,
-            f"{self.calls / count:g}",
-            f"{self.keys / count:g}",
-            f"{self.trips / count:g}",
-            f"{1000 * median(self.times):.1f} ms",
-            f"{1000 * median(self.cpu):.2f} ms",
-            f"{1e6 * median(self.server):.0f} µs",
+            median(self.times, "ms"),
+            middle_half(self.times, "ms"),
+            median(self.cpu, "ms", 2),
+            median(self.server, "µs", 0),
+            Figure(self.calls / count, digits=1),
+            Figure(self.keys / count, digits=1),
+            Figure(self.trips / count, digits=1),
         ]
 
 
@@ -108,7 +108,7 @@ async def server_time(client: Redis) -> float:
     return float(sum(each["usec"] for name, each in stats.items() if "evalsha" in name)) / 1e6
 
 
-async def measure(cache: RedisCache | None, *, cold: bool) -> Figures:
+async def measure(cache: RedisCache | None, requests: int, *, cold: bool) -> Figures:
     """Requests with the cache empty before each, or full."""
     figures = Figures()
     app = application(cache, figures)
@@ -127,7 +127,7 @@ async def measure(cache: RedisCache | None, *, cold: bool) -> Figures:
     await one()
     figures.calls = figures.keys = 0
     async with Redis.from_url(URL) as client:
-        for _ in range(REQUESTS):
+        for _ in range(requests):
             if cold:
                 await emptied()
             trips = 0 if cache is None else cache.statistics().round_trips
@@ -145,22 +145,41 @@ async def measure(cache: RedisCache | None, *, cold: bool) -> Figures:
     return figures
 
 
-async def ways() -> AsyncIterator[tuple[str, Figures]]:
+async def ways(requests: int) -> AsyncIterator[tuple[str, Figures]]:
     """Each way with its figures."""
     prefix = f"benchmark-{os.getpid()}"
-    yield "absent", await measure(None, cold=False)
+    yield "absent", await measure(None, requests, cold=False)
+    if not answers(URL):
+        return
     with removed(URL, prefix):
         async with RedisCache.from_url(URL, prefix=prefix, timeout=5.0) as cache:
-            yield "cold", await measure(cache, cold=True)
-            yield "warm", await measure(cache, cold=False)
+            yield "cold", await measure(cache, requests, cold=True)
+            yield "warm", await measure(cache, requests, cold=False)
 
 
-def main() -> None:
-    """Print the table."""
+async def measured(requests: int) -> list[list[object]]:
+    """A row for each way."""
+    return [figures.row(name) async for name, figures in ways(requests)]
 
-    async def rows() -> list[list[object]]:
-        return [figures.row(name) async for name, figures in ways()]
 
-    print(f"One request of 3 batches, {FLIGHTS + AIRLINES + AIRPORTS} keys; writing back is counted, not waited for:\n")
-    head = ["cache", "backend calls", "backend keys", "round trips", "request time", "CPU time", "server's time"]
-    show(head, asyncio.run(rows()))
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """The one table."""
+    rows = asyncio.run(measured(3 if quick else REQUESTS))
+    yield Table(
+        "second-level",
+        f"One request of 3 batches, {FLIGHTS + AIRLINES + AIRPORTS} keys; writing back is counted, not waited for."
+        f"{NO_SERVER if len(rows) == 1 else ''}",
+        [
+            "cache",
+            "request time",
+            "middle half",
+            "CPU time",
+            "server's time",
+            "backend calls",
+            "backend keys",
+            "round trips",
+        ],
+        rows,
+        chart="request time",
+        ours=["cold", "warm"],
+    )

@@ -7,19 +7,21 @@ The cost stands beside the usual way to debounce: cancel the timer of the last t
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 import tracemalloc
+from functools import partial
 from typing import TYPE_CHECKING
 
-from benchmarks.table import show
+from benchmarks.rounds import in_turns
+from benchmarks.table import Figure, Table, compared
 from loader import Coalescer, Debouncer, Keyed
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator
 
 TRIGGERS, PAUSE, WORK = 200, 0.002, 0.030
 BURST, ROUNDS = 20_000, 15
+BY_HAND = "cancel() and call_later()"
 
 POLICIES: dict[str, Callable[[Callable[[], Awaitable[None]]], Debouncer[None] | Coalescer[None]]] = {
     "Debouncer(wait=0.05)": lambda fn: Debouncer(fn, wait=0.05),
@@ -46,46 +48,46 @@ class Work:
 
 
 async def scenario(
-    work: Work, trigger: Callable[[], object], wait_until_idle: Callable[[], Awaitable[object]]
+    work: Work, triggers: int, trigger: Callable[[], object], wait_until_idle: Callable[[], Awaitable[object]]
 ) -> list[object]:
     """What the triggers lead to: runs, how many at once, and the last one's start and end after the last trigger."""
     last = time.perf_counter()
-    for _ in range(TRIGGERS):
+    for _ in range(triggers):
         last = time.perf_counter()
         trigger()
         await asyncio.sleep(PAUSE)
     await wait_until_idle()
     while work.at_once:  # noqa: ASYNC110  # the tasks of the first row have nobody who waits for them
         await asyncio.sleep(PAUSE)
-    return [work.runs, work.most, f"{(work.started - last) * 1e3:.0f} ms", f"{(work.ended - last) * 1e3:.0f} ms"]
+    return [work.runs, work.most, Figure(work.started - last, "ms"), Figure(work.ended - last, "ms")]
 
 
-async def scenarios() -> list[list[object]]:
+async def scenarios(triggers: int) -> list[list[object]]:
     """A row for each way to answer the triggers."""
     rows: list[list[object]] = []
     work, tasks = Work(), set[asyncio.Task[None]]()
-    each = await scenario(work, lambda: tasks.add(asyncio.create_task(work())), lambda: asyncio.sleep(0))
+    each = await scenario(work, triggers, lambda: tasks.add(asyncio.create_task(work())), lambda: asyncio.sleep(0))
     rows.append(["a task for each", *each])
     for name, policy in POLICIES.items():
         work = Work()
         async with policy(work) as trigger:
-            rows.append([name, *await scenario(work, trigger.trigger, trigger.wait_idle)])
+            rows.append([name, *await scenario(work, triggers, trigger.trigger, trigger.wait_idle)])
     return rows
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Seconds for one of many calls."""
-    started = time.perf_counter()
-    for _ in range(BURST):
+def timed(times: int, call: Callable[[], object]) -> float:
+    """The CPU seconds of one of many calls."""
+    started = time.process_time()
+    for _ in range(times):
         call()
-    return (time.perf_counter() - started) / BURST
+    return (time.process_time() - started) / times
 
 
-def held(call: Callable[[], object]) -> int:
+def held(times: int, call: Callable[[], object]) -> int:
     """The most bytes that many calls in a row hold."""
     tracemalloc.start()
     try:
-        for _ in range(BURST):
+        for _ in range(times):
             call()
         return tracemalloc.get_traced_memory()[1]
     finally:
@@ -112,8 +114,8 @@ class Recreate:
             self._timer = None
 
 
-async def costs() -> list[list[object]]:
-    """A row for each way to trigger: nanoseconds, the ratio to doing it by hand, and memory."""
+async def costs(rounds: int, times: int) -> list[list[object]]:
+    """A row for each way to trigger: the ratio to doing it by hand, nanoseconds, and memory."""
 
     async def nothing(key: object = None) -> None: ...
 
@@ -124,42 +126,41 @@ async def costs() -> list[list[object]]:
         Keyed(nothing, lambda fn: Debouncer(fn, wait=0.05)) as keyed,
     ):
         ways: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
-            "cancel() and call_later()": (by_hand.trigger, by_hand.cancel),
+            BY_HAND: (by_hand.trigger, by_hand.cancel),
             "Debouncer.trigger()": (debouncer.trigger, debouncer.cancel),
             "Coalescer.trigger()": (coalescer.trigger, coalescer.cancel),
             "Keyed.trigger(key)": (lambda: keyed.trigger("key"), keyed.cancel),
             "Debouncer.trigger_threadsafe()": (debouncer.trigger_threadsafe, debouncer.cancel),
         }
-        seconds: dict[str, list[float]] = {name: [] for name in ways}
-        for _ in range(ROUNDS):  # in turns, so that a noisy machine disturbs all of them alike
-            for name, (trigger, cancel) in ways.items():
-                trigger()
-                seconds[name].append(timed(trigger))
-                cancel()
-                await asyncio.sleep(0)
-        memory = {}
-        for name, (trigger, cancel) in ways.items():
+
+        async def begun(use: Callable[[int, Callable[[], object]], float], way: str) -> float:
+            """A use of a trigger that has been called before; afterwards there is nothing left of it."""
+            trigger, cancel = ways[way]
             trigger()
-            memory[name] = held(trigger)
+            result = use(times, trigger)
             cancel()
             await asyncio.sleep(0)
-    median = {name: statistics.median(times) for name, times in seconds.items()}
-    reference = median["cancel() and call_later()"]
-    return [
-        [name, f"{cost * 1e9:.0f} ns", f"1/{reference / cost:.1f}", f"{memory[name] / 1e6:.2f} MB"]
-        for name, cost in median.items()
-    ]
+            return result
+
+        seconds = await in_turns(rounds, {way: partial(begun, timed, way) for way in ways})
+        memory = {way: await begun(held, way) for way in ways}
+    return [[way, *cells, Figure(memory[way], "MB", 2)] for way, cells in compared(seconds, [BY_HAND], "ns", 0).items()]
 
 
-def main() -> None:
-    """Print both tables."""
-    show(
-        ["200 triggers, 2 ms apart", "runs", "at once", "last start after the last trigger", "last end"],
-        asyncio.run(scenarios()),
+def tables(*, quick: bool = False) -> Iterator[Table]:
+    """What triggers lead to, and what one costs."""
+    rounds, triggers, burst = (1, TRIGGERS // 10, BURST // 10) if quick else (ROUNDS, TRIGGERS, BURST)
+    yield Table(
+        "scenario",
+        f"{triggers} triggers, 2 ms apart, for work that takes 30 ms; the times are those after the last trigger.",
+        ["way", "runs", "at once", "last start", "last end"],
+        asyncio.run(scenarios(triggers)),
     )
-    print()
-    show(["a trigger", "time", "beside call_later", f"held by {BURST:,} in one turn"], asyncio.run(costs()))
-
-
-if __name__ == "__main__":
-    main()
+    yield Table(
+        "triggers",
+        f"CPU time of a trigger, and what {burst:,} in one turn hold.",
+        ["way", "of doing it by hand", "median", "middle half", "held"],
+        asyncio.run(costs(rounds, burst)),
+        chart="median",
+        ours=["Debouncer.trigger()", "Coalescer.trigger()", "Keyed.trigger(key)", "Debouncer.trigger_threadsafe()"],
+    )

@@ -454,8 +454,8 @@ def test_random_queries_answer_alike(seed: int, choices: random.Random) -> None:
     assert planned.data == plain.data == by_hand.data
     assert planned.seen() == plain.seen() == by_hand.seen()
     assert planned.took <= plain.took
-    # What the error of another field cancels has asked or has not: that is a matter of turns of the loop. So it is where
-    # one of two lists that wait for something of their own is loaded sooner: it may miss a batch that it met by chance.
+    # What the error of another field cancels has asked or has not: that is a matter of turns of the loop. So it is
+    # where one of two lists that wait is loaded sooner with the plan: it may miss a batch that it met by chance.
     assert plain.cancelled or planned.log.count <= plain.log.count + 1
 
 

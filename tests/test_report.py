@@ -21,7 +21,7 @@ from loader.observe import Observer, observing
 from loader.strawberry import _places, _report, install, relation
 from loader.strawberry.asgi import GraphQL
 from loader.timeline import Timeline
-from tests import test_example_schema, test_query_shapes
+from tests import shapes, test_example_schema
 from tests.serving import LEGACY_WS, MULTIPART, PROTOCOLS, SSE, TRANSPORT_WS, Server, in_process, subscribed
 
 Info = strawberry.Info[Any, None]
@@ -392,10 +392,10 @@ async def test_hints_are_logged_in_development_only_unless_one_says_so(
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize("name", test_query_shapes.SHAPES)
+@pytest.mark.parametrize("name", shapes.SHAPES)
 async def test_queries_of_every_shape_give_no_hint(name: str) -> None:
     with observing(Timeline()) as timeline:
-        await test_query_shapes.batches(test_query_shapes.SHAPES[name].query, test_query_shapes.Shapes())
+        await shapes.batches(shapes.SHAPES[name].query, shapes.Shapes())
     assert timeline.batches
     assert timeline.hints() == []
 

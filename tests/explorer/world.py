@@ -18,8 +18,9 @@ from weakref import ref
 
 from loader import BatchCancelledError, LoaderClosedError, LoaderError, LoaderTimeoutError, RunCancelledError, _loops
 from loader import _work as work_module
+from loader.testing import DeadlockError
 from tests.explorer.moments import LIBRARY, Moments, Threads, lines, task_of
-from tests.loops import DeadlockError, timers
+from tests.loops import timers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterator

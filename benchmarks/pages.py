@@ -1,0 +1,61 @@
+"""The tables in the README and the guides, which a run writes anew.
+
+A table stands between two comments, `<!-- figures: NAME -->` and `<!-- end of figures -->`; `machine` is a line that
+says where they were taken. A picture is one of `docs/images` that has the name of a table.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from benchmarks.chart import draw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from benchmarks.table import Table
+
+MARKED = re.compile(
+    r"(?<=<!-- figures: )(?P<name>\S+)(?P<open> -->\n\n)(?P<text>.*?)(?=\n\n<!-- end of figures -->)", re.DOTALL
+)
+
+
+def pages(root: Path) -> Iterator[Path]:
+    """The pages that may have tables."""
+    yield root / "README.md"
+    yield from sorted((root / "docs").glob("**/*.md"))
+
+
+def pictures(root: Path) -> dict[str, Path]:
+    """The pictures, by the name of the table."""
+    return {path.stem: path for path in sorted((root / "docs" / "images").glob("*.svg"))}
+
+
+def marked(page: str) -> dict[str, str]:
+    """What stands between the comments of a page, by the name of the table."""
+    return {match["name"]: match["text"] for match in MARKED.finditer(page)}
+
+
+def refreshed(page: str, texts: Mapping[str, str]) -> str:
+    """A page with new texts between its comments; those that are not given stay."""
+    return MARKED.sub(lambda match: match["name"] + match["open"] + texts.get(match["name"], match["text"]), page)
+
+
+def refresh(root: Path, tables: list[Table], machine: str) -> list[Path]:
+    """Write the tables of a run into the pages, and draw the pictures anew; which files that were."""
+    texts = {"machine": machine, **{table.name: table.markdown() for table in tables}}
+    written = []
+    for page in pages(root):
+        before = page.read_text(encoding="utf-8")
+        after = refreshed(before, texts)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            written.append(page)
+    known = pictures(root)
+    for table in tables:
+        if table.name in known:
+            known[table.name].write_text(draw(table), encoding="utf-8")
+            written.append(known[table.name])
+    return written

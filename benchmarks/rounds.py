@@ -1,0 +1,25 @@
+"""Measuring several ways beside one another."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+T = TypeVar("T")
+
+
+async def in_turns(rounds: int, ways: Mapping[str, Callable[[], Awaitable[T]]]) -> dict[str, list[T]]:
+    """What each way took, in each round.
+
+    In a round each way has its turn, so that a noisy machine disturbs all of them alike; the garbage of the one before
+    is collected.
+    """
+    took: dict[str, list[T]] = {way: [] for way in ways}
+    for _ in range(rounds):
+        for way, measure in ways.items():
+            gc.collect()
+            took[way].append(await measure())
+    return took
