@@ -190,6 +190,8 @@ async def test_the_page_goes_on_when_the_service_is_started_again(chromium: str,
             await page.goto(f"http://{server.address}/")
             await page.locator("select[name=speed]").select_option("1800")
             await expect(page.locator("#clock")).to_have_text(re.compile("15 Jan 2013, 0[789]"), timeout=PATIENCE)
+            await page.locator("#delay").click()
+            await expect(page.locator("#refreshes")).to_have_text("1")
             await expect(page.locator("#freshness")).to_have_text("Up to date")
             assert await asyncio.to_thread(server.stop, signal.SIGTERM) == 0
             await expect(page.locator("#connection")).to_have_attribute("data-state", "lost")
@@ -198,6 +200,9 @@ async def test_the_page_goes_on_when_the_service_is_started_again(chromium: str,
         with started(url, "--port", server.address.rpartition(":")[2]):
             await expect(page.locator("#connection")).to_have_attribute("data-state", "live", timeout=30_000)
             await expect(page.locator("#freshness")).to_have_text("Up to date")
+            await expect(page.locator("#refreshes")).to_have_text("0")
+            await page.locator("#delay").click()
+            await expect(page.locator("#refreshes")).to_have_text("1")
             await expect(page.locator("#lines tbody tr").first).to_be_visible()
             await expect(page.locator("#clock")).not_to_have_text(before)
             assert before < await page.locator("#clock").inner_text()

@@ -7,6 +7,7 @@ const SUBSCRIPTION = `subscription Statistics {
   routeStatistics {
     age
     refreshes
+    dirty
     routes(first: 1000) { originCode destinationCode flights delayed averageDelay }
   }
 }`;
@@ -30,14 +31,22 @@ export class Statistics {
       next: (data) => this.receive(data.routeStatistics),
       error: (message) => showState(byId("freshness"), "lost", message),
       complete: () => showState(byId("freshness"), "lost", "Ended by the server"),
-      lost: () => showState(byId("freshness"), "lost", "Not connected"),
+      lost: () => this.lost(),
     });
+  }
+
+  lost() {
+    showState(byId("freshness"), "lost", "Not connected");
+    this.clicks = 0; // another start of the service counts refreshes anew
+    this.before = null;
+    byId("clicks").textContent = byId("refreshes").textContent = "0";
   }
 
   receive(statistics) {
     this.shown = statistics;
     this.seen = performance.now();
-    showState(byId("freshness"), "live", "Up to date");
+    if (statistics.dirty) showState(byId("freshness"), "connecting", "Refresh on its way");
+    else showState(byId("freshness"), "live", "Up to date");
     if (this.before !== null) byId("refreshes").textContent = number(statistics.refreshes - this.before);
     const routes = [...statistics.routes].sort((one, other) => other.delayed - one.delayed || other.flights - one.flights);
     byId("routes").tBodies[0].replaceChildren(...routes.slice(0, ROWS).map((route) => h("tr", { "data-delayed": route.delayed > 0 },
