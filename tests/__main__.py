@@ -1,7 +1,7 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties, wheel; or
-extras, which takes its time and is run before a release.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties; or extras,
+which takes its time and is run before a release. While working on something, plain `pytest` is quicker.
 """
 
 from __future__ import annotations
@@ -47,12 +47,6 @@ def check_types() -> bool:
     # pyright looks for the package where the first `python` of the path has it.
     path = os.pathsep.join([str(Path(PYTHON).parent), os.environ["PATH"]])
     return run(PYTHON, "-m", "pyright", "--verifytypes", "loader", "--ignoreexternal", PATH=path)
-
-
-def check_suite() -> bool:
-    """The tests, which must reach every line and branch of the library."""
-    coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100")
-    return run(PYTHON, *PYTEST, *coverage, HYPOTHESIS_EXAMPLES="100")
 
 
 def check_properties() -> bool:
@@ -120,8 +114,12 @@ def check_extras() -> bool:
     return passed
 
 
-def check_wheel() -> bool:
-    """The same tests against the wheel, in an environment of its own and without the source tree."""
+def check_suite() -> bool:
+    """The tests, which must reach every line and branch of the library.
+
+    They run against the wheel, in an environment of its own and without the source tree: what is missing there, or is
+    there only by chance here, fails.
+    """
     folder = built()
     if folder is None:
         return False
@@ -133,7 +131,8 @@ def check_wheel() -> bool:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, there / name)
         python = installs(wheel, "test", there)
-        return python is not None and run(python, *PYTEST, cwd=there, HYPOTHESIS_EXAMPLES="100")
+        coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100", "--durations=20")
+        return python is not None and run(python, *PYTEST, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100")
 
 
 CHECKS = {
@@ -145,7 +144,6 @@ CHECKS = {
     "package": check_package,
     "suite": check_suite,
     "properties": check_properties,
-    "wheel": check_wheel,
 }
 BY_HAND = {"extras": check_extras}
 
