@@ -131,7 +131,8 @@ class Backed:
         if name is None:
             inner = self._inner.func if isinstance(self._inner, partial) else self._inner
             self.namespace = replace(self.namespace, loader=f"{inner.__module__}.{self._name}")
-        self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
+        if not loader._is_declared:  # else its name has its parameters in it, and `enter` knows the one that stays
+            self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
         self.backing.live.add(loader)
 
     def enter(self, owner: type, attribute: str, tenant: Hashable, parameters: dict[str, Any]) -> None:

@@ -126,6 +126,9 @@ class DataLoader(Batching, Generic[K, V]):
         ValueError: If an argument has no sensible meaning, or two contradict each other.
     """
 
+    _is_declared = False
+    """Whether a class has it as an attribute, by whose name other processes know it."""
+
     @overload
     def __init__(
         self: DataLoader[K, list[T]],

@@ -107,6 +107,13 @@ class MemoryCache:
                     await self._changed.wait(loop)
             except TimeoutError:
                 return Found(found.stored, found.leases)
+            except BaseException:
+                for key, lease in found.leases.items():  # nobody will hear of them
+                    where = _row(namespace, key), namespace.parameters
+                    if self._slots.get(where) is lease:
+                        self._drop(where)
+                self._changed.ring()
+                raise
             later = self._get(namespace, list(found.busy), loop.time())
             found = Found({**found.stored, **later.stored}, {**found.leases, **later.leases}, later.busy)
         return found

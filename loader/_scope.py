@@ -284,6 +284,7 @@ async def _ended(tasks: set[Task[None]]) -> None:
 class DeclaredLoader(DataLoader[K, V], Generic[K, V, P]):
     """The loader behind an attribute of a `Loaders`: a `DataLoader` that can be called with parameters."""
 
+    _is_declared = True
     _siblings: Callable[[dict[str, Any]], DeclaredLoader[K, V, P]]
 
     def __call__(self, *arguments: P.args, **parameters: P.kwargs) -> DeclaredLoader[K, V, P]:

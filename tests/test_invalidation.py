@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 
-from loader import DataLoader
-from loader.second_level import Change, LoaderChange, MemoryCache, change_of, drain, invalidate, receive
+from loader import DataLoader, Loaders, dataloader
+from loader.second_level import (
+    Change,
+    LoaderChange,
+    MemoryCache,
+    change_of,
+    drain,
+    invalidate,
+    invalidate_tags,
+    receive,
+)
 from tests.fakes import Backend
 
 
@@ -71,6 +80,21 @@ async def test_that_anything_may_have_changed_empties_open_loaders_and_a_memory_
         await loader.load(1)
         assert len(backend.batches) == (1 if shared else 2)
         await drain(cache)
+
+
+async def test_a_declared_loader_is_one_loader_whatever_its_parameters() -> None:
+    cache = MemoryCache()
+
+    class AppLoaders(Loaders):
+        @dataloader(second_level=cache, fresh_for=60, tags=["rows"])
+        async def rows(self, keys: list[int], *, first: int = 10) -> list[str]:
+            return [f"{first} of {key}" for key in keys]
+
+    loaders = AppLoaders()
+    for first in range(5):
+        await loaders.rows(first=first).load(1)
+    change = await invalidate_tags("rows")
+    assert change.loaders == (change_of(loaders.rows),)
 
 
 async def test_loaders_of_another_thread_are_left_to_it() -> None:

@@ -110,6 +110,23 @@ async def test_who_waits_does_so_for_a_bounded_time_and_then_has_no_lease(make: 
         assert (found.stored, found.leases, [*found.busy]) == ({}, {}, [])
 
 
+async def test_a_memory_takes_back_what_somebody_got_who_was_cancelled_while_waiting_for_the_rest() -> None:
+    cache = MemoryCache(max_wait=5)
+    first = await cache.get_many(NAMESPACE, ["1", "2", "3"])
+    waiting = asyncio.ensure_future(cache.get_many(NAMESPACE, ["1", "2", "3"], wait=True))
+    await asyncio.sleep(0)
+    await cache.set_many([Entry(NAMESPACE, key, first.leases[key], NOTHING, 0) for key in ("1", "2")])
+    await asyncio.sleep(0)
+    await cache.delete_many(NAMESPACE, ["2"])
+    others = await cache.get_many(NAMESPACE, ["1", "2"])
+    assert ([*others.leases], others.busy) == (["2"], ["1"])
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    found = await cache.get_many(NAMESPACE, ["1", "2", "3"])
+    assert ([*found.leases], found.busy) == (["1"], ["2", "3"])
+
+
 async def test_a_lease_runs_out(make: Any) -> None:
     async with make(lease_for=0.05) as cache:
         first = await cache.get_many(NAMESPACE, ["1"])

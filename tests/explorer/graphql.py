@@ -318,7 +318,18 @@ async def make(request: Request) -> Shop:
     return Shop(present.get())
 
 
+async def generate_twice(request: Request) -> AsyncIterator[Shop]:
+    """A factory with a fault, which is closed and may take its time."""
+    world = present.get()
+    try:
+        yield Shop(world)
+        yield Shop(world)
+    finally:
+        await world.io(0.001, in_batch=False)
+
+
 starlette_app = GraphQL[None](planned, generate)
+faulty_app = GraphQL[None](planned, generate_twice)
 fastapi_app = FastAPI()
 fastapi_app.include_router(GraphQLRouter(planned, context_getter=context_getter(make)), prefix="/graphql")
 
@@ -342,6 +353,12 @@ async def asgi(world: World) -> None:
     await requests(world, starlette_app)
 
 
+async def asgi_with_a_faulty_factory(world: World) -> None:
+    present.set(world)
+    world.ask(call(faulty_app, "{ book { title } }", []), None, TypeError)
+    await world.answered()
+
+
 async def fastapi(world: World) -> None:
     await requests(world, fastapi_app)
 
@@ -356,5 +373,6 @@ SCRIPTS = (
     parts_as_they_come,
     parts_early,
     asgi,
+    asgi_with_a_faulty_factory,
     fastapi,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tests.explorer import core, database, graphql, streaming, triggers
+from tests.explorer import core, database, graphql, second_level, streaming, triggers
 
 if TYPE_CHECKING:
     from tests.explorer.world import Script
@@ -15,4 +15,5 @@ SCRIPTS: tuple[Script, ...] = (
     *streaming.SCRIPTS,
     *graphql.SCRIPTS,
     *database.SCRIPTS,
+    *second_level.SCRIPTS,
 )
