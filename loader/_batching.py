@@ -110,7 +110,9 @@ class Batching:
     def _come_home(self) -> None:
         """Make the running loop the loader's, or say why not."""
         if self._closed:
-            raise LoaderClosedError(f"{self!r} was closed: its scope is over. Use the loader of the current scope")
+            scoped = self._activity.scope is not None
+            remedy = "its scope is over. Use the loader of the current scope" if scoped else "make a new one"
+            raise LoaderClosedError(f"{self!r} was closed: {remedy}")
         home = None if self._loop is _NOWHERE else self._loop
         loop = home_loop(home, self)
         if home is not None and home is not loop:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from collections.abc import Set as AbstractSet
 from functools import partial
 from operator import attrgetter
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from loader.errors import BatchResultError, KeyNotFoundError
@@ -128,9 +129,11 @@ class Shape:
                 return self._grouped(who, cache_keys, rows), {}
             return self._looked_up(who, keys, cache_keys, self._indexed(who, rows))
         if isinstance(result, Mapping):
+            _refuse_coroutines(who, result.values())
             found = dict(result) if self._cache_key is None else {self._cache_key(k): v for k, v in result.items()}
             return self._looked_up(who, keys, cache_keys, found)
         values = result if type(result) is list else self._listed(who, result, "a list of values or a mapping")
+        _refuse_coroutines(who, values)
         if len(values) != len(keys):
             raise BatchResultError(
                 f"{who}: the batch function was given {len(keys)} keys and promised a value for each, in their order, "
@@ -223,6 +226,18 @@ class Shape:
                 f"{who}: the batch function promised {promised}, but returned {_short(result)}{hint}"
             )
         return list(result)
+
+
+def _refuse_coroutines(who: str, values: Collection[Any]) -> None:
+    """Refuse what lacks an `await`: a caller would get the coroutine as its value. The first value stands for all."""
+    if values and type(next(iter(values))) is CoroutineType:
+        for value in values:
+            if type(value) is CoroutineType:
+                value.close()  # or Python says of each that it was never awaited
+        raise BatchResultError(
+            f"{who}: the batch function returned coroutines instead of values. "
+            "Await them in it, as in `return await asyncio.gather(*coroutines)`"
+        )
 
 
 def _getter(by: Any) -> Callable[[Any], Any]:

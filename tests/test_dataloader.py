@@ -873,7 +873,7 @@ async def test_closing_answers_everybody_and_ends_the_functions() -> None:
         assert str(await outcome(future)) == "things: closed before this key was answered"
     refused: Any
     for refused in (loader.load, loader.load_many):
-        with pytest.raises(LoaderClosedError, match="<DataLoader things: closed> was closed: its scope is over"):
+        with pytest.raises(LoaderClosedError, match="<DataLoader things: closed> was closed: make a new one"):
             refused([1])
     with pytest.raises(LoaderClosedError):
         loader.prime(1, "late")

@@ -208,6 +208,27 @@ async def test_a_key_is_an_attribute_several_or_a_function() -> None:
     assert batches == [("users", [1, 2, (1, "x"), (1,), (2,), 10, 20, "gone"])]
 
 
+@pytest.mark.parametrize("plan", [True, False])
+async def test_a_key_that_is_no_attribute_is_an_error_that_names_the_relation(plan: bool) -> None:
+    @strawberry.type
+    class Book:
+        author: "User | None" = relation(App.users, "authorid")
+        editor: "User | None" = relation(App.users, lambda book: book.editorid)
+
+    @strawberry.type
+    class Query:
+        books: list[Book] = strawberry.field(resolver=lambda: [Book(), Book()])
+
+    schema = QuietSchema(Query)
+    install(schema, plan=plan)
+    result = await schema.execute("{ books { author { name } editor { name } } }", context_value={"loaders": App()})
+    assert result.data == {"books": [{"author": None, "editor": None}] * 2}
+    assert sorted({error.message for error in result.errors or []}) == [
+        "'Book' object has no attribute 'editorid'",
+        "the relation Book.author finds no key 'authorid': 'Book' object has no attribute 'authorid'",
+    ]
+
+
 async def test_a_null_key_asks_nothing() -> None:
     data, batches = await good("maybe { name } pair { name }")
     assert data[1] == {"maybe": None, "pair": None}
@@ -556,7 +577,7 @@ def test_what_is_no_loader_is_refused_where_it_is_written() -> None:
 
 
 def test_what_is_no_key_is_refused_where_it_is_written() -> None:
-    for wrong in (None, (), ("a", 1), ["a"], 7):
+    for wrong in (None, (), ("a", 1), ["a"], 7, "", ("a", "")):
         with pytest.raises(TypeError, match="the key of a relation is a name, a tuple of names or a function"):
             relation(App.users, wrong)  # type: ignore[arg-type]  # what is tested
 

@@ -249,6 +249,16 @@ async def test_a_mapping_is_looked_up_by_key(result: object) -> None:
     assert await results(returning(result), [1, 2]) == ["a", "b"]
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+async def test_coroutines_in_place_of_values_are_an_error_that_says_what_to_await(mapped: bool) -> None:
+    async def forgets_to_gather(keys: list[int]) -> Any:
+        found: list[Any] = [listed([1]), "a value", listed([3])]
+        return dict(zip(keys, found, strict=True)) if mapped else found
+
+    with pytest.raises(BatchResultError, match=r"returned coroutines instead of values\. Await them in it"):
+        await DataLoader(forgets_to_gather).load_many([1, 2, 3])
+
+
 async def test_an_exception_in_place_of_a_value_fails_only_its_key() -> None:
     error = LookupError("no 2")
     assert await results(returning(["a", error, "c"]), [1, 2, 3]) == ["a", error, "c"]

@@ -228,7 +228,13 @@ class RelationField(StrawberryField):
                 f"the relation {self.python_name!r} is resolved outside of an operation that has a scope: "
                 "call loader.strawberry.install(schema)"
             )
-        key = self.find_key(source)
+        try:
+            key = self.find_key(source)
+        except AttributeError as error:
+            if callable(self._key):
+                raise
+            where = f"{type(source).__name__}.{self.python_name}"
+            raise AttributeError(f"the relation {where} finds no key {self._key!r}: {error}") from error
         if operation.planned:
             try:
                 outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][key]
@@ -292,7 +298,7 @@ def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[An
             raise TypeError(f"the key of a relation is known at once: {key!r} must not be async")
         return key
     names = (key,) if isinstance(key, str) else key
-    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) for name in names):
+    if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise TypeError(f"the key of a relation is a name, a tuple of names or a function of the object, not {key!r}")
     if resolver is getattr and (isinstance(key, str) or len(names) > 1):
         return attrgetter(*names)  # which gives a tuple for several names
