@@ -41,6 +41,10 @@ class Shop(Loaders):
         return [Author(id=key, name=f"author {key}") for key in ids]
 
     @dataloader
+    async def reviews(self, ids: list[int], *, by: str, viewer: str) -> list[str]:
+        return [f"{viewer} read {by}" for _ in ids]
+
+    @dataloader
     async def broken(self, ids: list[int]) -> list[int]:
         raise ConnectionError("down")
 
@@ -73,6 +77,11 @@ class Query:
             author = await info.context["loaders"].authors.load(key)  # one after another
             names.append(author.name)
         return names
+
+    @strawberry.field
+    async def reviews(self, info: Info, by: str) -> list[str]:
+        loader = info.context["loaders"].reviews(by=by, viewer="ada@example.org")
+        return [await loader.load(1), await loader.load(1)]
 
     @strawberry.field
     async def broken(self, info: Info) -> int | None:
@@ -151,6 +160,18 @@ async def test_what_came_from_the_cache_is_in_the_report() -> None:
     schema = schema_with(report=True, plan=False)
     result = await execute(schema, "{ post { author { name } } inALoop }")
     assert result.extensions["loaders"]["cached"] == {"Shop.authors": 1}
+
+
+async def test_parameters_of_loaders_are_not_in_the_report() -> None:
+    long = "x" * 10_000
+    query = f'{{ a: reviews(by: "{long}") b: reviews(by: "b") c: reviews(by: "b") d: reviews(by: "{long}") }}'
+    result = await execute(schema_with(report=True), query)
+    assert result.data["a"] == [f"ada@example.org read {long}"] * 2
+    report = result.extensions["loaders"]
+    assert sizes(report) == {"Shop.reviews": [(1, "settled"), (1, "settled")]}
+    assert report["cached"] == {"Shop.reviews": 4}  # of both
+    assert "ada@example.org" not in str(report)
+    assert len(str(report)) < 1000
 
 
 async def test_a_function_decides_for_each_operation() -> None:

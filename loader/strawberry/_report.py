@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loader.hints import LogHints, in_development
+from loader.observe import label_of
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -101,13 +102,17 @@ class Report:
 
     def _made(self) -> dict[str, Any]:
         timeline = self.timeline
+        # By the names without parameters, which may be personal data, the server's own, or as long as a client likes.
         batches: dict[str, list[dict[str, Any]]] = {}
         for batch in timeline.batches:
-            batches.setdefault(batch.name, []).append(_in_short(batch))
+            batches.setdefault(batch.label, []).append(_in_short(batch))
+        cached: dict[str, int] = {}
+        for name, count in timeline.cached.items():
+            cached[label_of(name)] = cached.get(label_of(name), 0) + count
         return {
             "ms": round(1000 * (timeline.end - timeline.start), 3),
             "batches": batches,
-            **({"cached": timeline.cached} if timeline.cached else {}),
+            **({"cached": cached} if cached else {}),
             "hints": list(map(str, timeline.hints())),
         }
 
