@@ -379,8 +379,13 @@ asking: ContextVar[tuple[Place, bool] | None] = ContextVar("loader.asking", defa
 
 
 def label_of(name: str) -> str:
-    """The name of a loader without its parameters: `AppLoaders.departures` of `AppLoaders.departures(first=10)`."""
-    return name.partition("(")[0]
+    """The name of a loader without its parameters: `AppLoaders.departures` of `AppLoaders.departures(first=10)`.
+
+    It is what metrics and spans are told apart by, and always text that can be sent: half of a surrogate pair, as in
+    the name of a file that is no UTF-8, is written as an escape.
+    """
+    label = name.partition("(")[0]
+    return label if label.isascii() else label.encode("utf-8", "backslashreplace").decode()
 
 
 def check_observer(observer: AnObserver) -> AnObserver:

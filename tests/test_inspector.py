@@ -97,6 +97,22 @@ async def test_an_operation_is_listed_with_what_it_did(inspector: Inspector) -> 
     assert repr(inspector) == "<Inspector: observing, 1 operations kept>"
 
 
+async def test_a_name_that_is_no_unicode_is_shown_all_the_same(inspector: Inspector) -> None:
+    async def load(keys: list[int]) -> list[int]:
+        return keys
+
+    async with Scope() as scope:
+        scope.name = "job \udcff.csv"
+        await DataLoader(load, name="file \udcff").load(1)
+    (operation,) = await listed(inspector)
+    assert operation["name"] == "job \udcff.csv"
+    assert operation["loaders"] == ["file \\udcff"]
+    detail = await got(inspector, f"/api/operations/{operation['id']}")
+    assert [batch["name"] for batch in detail["batches"]] == ["file \udcff"]
+    assert (await got(inspector, f"/api/operations/{operation['id']}/perfetto.json"))["traceEvents"]
+    assert [each["name"] for each in (await got(inspector, "/api/loaders"))["loaders"]] == ["file \\udcff"]
+
+
 async def test_the_latest_comes_first(inspector: Inspector) -> None:
     for name in ("first", "second"):
         await operate(name)

@@ -443,3 +443,10 @@ async def test_of_very_many_keys_the_first_are_shown() -> None:
 def test_batches_look_like_what_they_are_compared_with() -> None:
     batches = asyncio.run(recorded())
     assert repr(batches) == "{'users': [[1, 2], [3]], 'posts(first=3)': [[1]]}"
+
+
+async def test_a_loader_whose_name_is_no_unicode_is_found_by_it() -> None:
+    with record_batches() as batches:
+        await DataLoader(Backend(), name="file \udcff(first=3)").load(1)
+    assert batches["file \udcff(first=3)"] == batches["file \\udcff"] == [[1]]
+    assert list(batches) == ["file \\udcff(first=3)"]

@@ -211,7 +211,7 @@ def _label(batch: BatchRecord) -> str:
 
 
 def _without_class(batch: BatchRecord) -> str:
-    return _short(batch) + batch.name.removeprefix(batch.label)
+    return _short(batch) + "".join(batch.name.partition("(")[1:])
 
 
 def _short(batch: BatchRecord) -> str:
