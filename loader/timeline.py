@@ -139,6 +139,7 @@ class Timeline(Observer):
         Batches refer to one another by their `id`. Keys, if they were recorded, are there as their `repr`, cut short.
         """
         ids = {batch: number for number, batch in enumerate(self.batches)}
+        holders = {batch.as_holder: number for batch, number in ids.items()}
         start = self.start
 
         def since(when: float | None) -> float | None:
@@ -172,7 +173,7 @@ class Timeline(Observer):
                         for place, asks in batch.asked.items()
                     ],
                     "parents": [ids[parent] for parent in batch.parents if parent in ids],
-                    "waited_for": [ids[holder] for holder in batch.waited_for if holder in ids],
+                    "waited_for": [holders[each] for each in batch.waited_for if each in holders],
                     **({} if batch.keys is None or not self.wants_keys else {"keys": list(map(shown_key, batch.keys))}),
                 }
                 for batch, number in ids.items()
