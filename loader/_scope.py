@@ -55,14 +55,13 @@ class Scope:
         42
 
     Attributes:
-        name: What observers call the scope: the operation that it serves, where something says so.
         closed: Whether it is over.
     """
 
-    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_observers", "_outer", "closed", "name")
+    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_name", "_observers", "_outer", "closed")
 
     def __init__(self) -> None:
-        self.name: str = ""
+        self._name = ""
         self.closed: bool = False
         self._context = contextvars.copy_context()
         self._context.run(_current.set, self)  # what a batch function loads belongs to the scope of its batch
@@ -75,6 +74,21 @@ class Scope:
         self._observers: list[Observer] = []  # shared with the loaders
         if everywhere:
             _tell(everywhere, "scope_opened", self)
+
+    @property
+    def name(self) -> str:
+        """What observers call the scope: the operation that it serves, where something says so.
+
+        Raises:
+            TypeError: If it is set to something else than a string.
+        """
+        return self._name
+
+    @name.setter
+    def name(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a scope is a string, not {name!r}")
+        self._name = name
 
     @staticmethod
     def current() -> Scope | None:

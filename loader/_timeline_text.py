@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from reprlib import Repr
+from typing import TYPE_CHECKING, Any
 
 from loader.observe import BatchRecord, Outcome
 
@@ -17,6 +18,17 @@ GATHERS, QUEUES, RUNS = "·░█"
 
 MOST_KEYS = 20  # of one batch; `Timeline.data()` has them all
 NAME_MOST = 32  # characters; a longer name loses its beginning, which is usually that of all the others too
+
+_brief = Repr()
+_brief.maxstring = _brief.maxlong = _brief.maxother = 100  # characters
+
+
+def shown_key(key: Any) -> str:
+    """The `repr` of a key, cut short; one that cannot be made is no reason to show nothing."""
+    try:
+        return _brief.repr(key)
+    except Exception:  # noqa: BLE001  # such as that of a number with very many digits
+        return f"<{type(key).__name__} without a repr>"
 
 
 def chart(timeline: Timeline, width: int) -> str:
@@ -120,4 +132,4 @@ def _notes(each: BatchRecord | RunRecord, *, keys: bool) -> Iterator[str]:
         yield f"nothing came for {each.missing} of them"
     if keys and each.keys:
         more = len(each.keys) - MOST_KEYS
-        yield f"keys {', '.join(map(repr, each.keys[:MOST_KEYS]))}" + (f" and {more} more" if more > 0 else "")
+        yield f"keys {', '.join(map(shown_key, each.keys[:MOST_KEYS]))}" + (f" and {more} more" if more > 0 else "")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from loader._timeline_text import shown_key
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -67,7 +69,7 @@ def _batch_slices(tracks: _Tracks, batch: BatchRecord, *, keys: bool) -> Iterabl
         "waited for": [holder.name for holder in batch.waited_for],
     }
     if keys and batch.keys is not None:
-        facts["keys"] = list(map(repr, batch.keys))
+        facts["keys"] = list(map(shown_key, batch.keys))
     own = tracks.slice(batch.name, f"{batch.name} ({batch.size})", batch.opened, batch.finished, batch.kind, **facts)
     yield own
     until = own["ts"] + own["dur"]

@@ -219,7 +219,7 @@ class BatchWatch:
 
     def queued(self, holders: Iterable[Work]) -> None:
         """The batch has to wait for a slot."""
-        self.record.waited_for += _records(holders)
+        self.record.waited_for += [record.as_holder for record in _records(holders)]
 
     def dropped(self, count: int) -> None:
         """Nobody waits for some of the keys any more."""

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from loader._scope import Scope
-    from loader.observe import BatchRecord
+    from loader.observe import BatchRecord, Holder
 
 __all__ = ["Hint", "HintKind", "LogHints", "find_hints", "in_development"]
 
@@ -163,7 +163,7 @@ def _limit(name: str, batches: Sequence[BatchRecord]) -> _Found:
 
 
 def _behind(name: str, batches: Sequence[BatchRecord]) -> _Found:
-    behind: dict[str, list[tuple[BatchRecord, BatchRecord]]] = {}
+    behind: dict[str, list[tuple[BatchRecord, Holder]]] = {}
     for batch in batches:
         others = [holder for holder in batch.waited_for if holder.label != name and holder.finished is not None]
         slowest = max(others, key=_took, default=None)
@@ -211,7 +211,7 @@ def _queued(batch: BatchRecord) -> float:
     return 0.0 if batch.sent is None or batch.started is None else batch.started - batch.sent
 
 
-def _took(batch: BatchRecord) -> float:
+def _took(batch: BatchRecord | Holder) -> float:
     return 0.0 if batch.started is None or batch.finished is None else batch.finished - batch.started
 
 

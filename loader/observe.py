@@ -5,7 +5,7 @@ observer see the whole process, `observing(observer, scope=scope)` the loaders o
 `DataLoader(..., observer=observer)` one loader.
 
 - `Observer`: what one overrides to be told.
-- `BatchRecord`, `RunRecord`, `Place`: what one is told of.
+- `BatchRecord`, `Holder`, `RunRecord`, `Place`: what one is told of.
 - `Statistics`: counts and histograms by name; `SIZES` and `SECONDS` are the bounds of their buckets.
 - `loader.timeline.Timeline`: the batches of one operation, to look at.
 - `loader.hints`: what to change in one's code.
@@ -40,6 +40,7 @@ __all__ = [
     "Asks",
     "BatchRecord",
     "Figures",
+    "Holder",
     "Observer",
     "Outcome",
     "Place",
@@ -112,6 +113,32 @@ class Asks:
 
 
 @final
+class Holder:
+    """What a batch that waits for a slot knows of the one that holds it.
+
+    It is not the record itself: each record of a loader whose batches always queue would keep the one before it, and so
+    all of them, for as long as the loader is in use.
+
+    Attributes:
+        name: That of the batch.
+        started: When its function was called.
+        finished: When everybody had an answer.
+    """
+
+    __slots__ = ("finished", "name", "started")
+
+    def __init__(self, name: str) -> None:
+        self.name: str = name
+        self.started: float | None = None
+        self.finished: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The name without parameters."""
+        return label_of(self.name)
+
+
+@final
 class BatchRecord:
     """A batch, as far as it has come. A time that has not come yet is None.
 
@@ -123,8 +150,6 @@ class BatchRecord:
         kind: "loader" or "batcher".
         opened: When its first key or item came.
         sent: When it was ready to leave.
-        started: When its function was called, which is later than `sent` where a limit made it wait.
-        finished: When everybody had an answer.
         size: How many keys or items it was sent with.
         capacity: How many it can hold, None without a limit.
         reason: Why it left, None if it has not.
@@ -137,17 +162,18 @@ class BatchRecord:
         refetched: For how many of its keys it was not the first batch because they were cleared, by the place that
             called `clear`.
         parents: The batches whose functions asked for some of its keys.
-        waited_for: The batches that held the slots which it had to wait for.
+        waited_for: The batches that held the slots which it had to wait for, as their `as_holder`.
+        as_holder: What it is to those that wait for its slot.
         keys: Its keys, if an observer wants them.
     """
 
     __slots__ = (
         "__weakref__",
         "_scope",
+        "as_holder",
         "asked",
         "capacity",
         "error",
-        "finished",
         "keys",
         "kind",
         "missing",
@@ -160,7 +186,6 @@ class BatchRecord:
         "repeats",
         "sent",
         "size",
-        "started",
         "waited_for",
     )
 
@@ -171,8 +196,7 @@ class BatchRecord:
         self.capacity: int | None = capacity
         self._scope: ref[Scope] | None = scope  # weak: whoever keeps records must not keep every value of an operation
         self.sent: float | None = None
-        self.started: float | None = None
-        self.finished: float | None = None
+        self.as_holder: Holder = Holder(name)
         self.size: int = 0
         self.reason: Reason | None = None
         self.outcome: Outcome | None = None
@@ -182,7 +206,7 @@ class BatchRecord:
         self.repeats: int = 0
         self.refetched: dict[Place, int] = {}
         self.parents: list[BatchRecord] = []
-        self.waited_for: list[BatchRecord] = []
+        self.waited_for: list[Holder] = []
         self.keys: list[Any] | None = None
 
     def ask(self, place: Place, time: float, count: int = 1) -> None:
@@ -192,6 +216,24 @@ class BatchRecord:
             asks = self.asked[place] = Asks(time)
         asks.count += count
         asks.last = time
+
+    @property
+    def started(self) -> float | None:
+        """When its function was called, which is later than `sent` where a limit made it wait."""
+        return self.as_holder.started
+
+    @started.setter
+    def started(self, time: float | None) -> None:
+        self.as_holder.started = time
+
+    @property
+    def finished(self) -> float | None:
+        """When everybody had an answer."""
+        return self.as_holder.finished
+
+    @finished.setter
+    def finished(self, time: float | None) -> None:
+        self.as_holder.finished = time
 
     @property
     def label(self) -> str:
@@ -379,8 +421,13 @@ asking: ContextVar[tuple[Place, bool] | None] = ContextVar("loader.asking", defa
 
 
 def label_of(name: str) -> str:
-    """The name of a loader without its parameters: `AppLoaders.departures` of `AppLoaders.departures(first=10)`."""
-    return name.partition("(")[0]
+    """The name of a loader without its parameters: `AppLoaders.departures` of `AppLoaders.departures(first=10)`.
+
+    It is what metrics and spans are told apart by, and always text that can be sent: half of a surrogate pair, as in
+    the name of a file that is no UTF-8, is written as an escape.
+    """
+    label = name.partition("(")[0]
+    return label if label.isascii() else label.encode("utf-8", "backslashreplace").decode()
 
 
 def check_observer(observer: AnObserver) -> AnObserver:

@@ -13,7 +13,7 @@ import time
 from itertools import chain
 from typing import TYPE_CHECKING, Any, final
 
-from loader._timeline_text import chart
+from loader._timeline_text import chart, shown_key
 from loader._timeline_trace import trace
 from loader.hints import find_hints
 from loader.observe import BatchRecord, Observer, RunRecord
@@ -136,9 +136,10 @@ class Timeline(Observer):
     def data(self) -> dict[str, Any]:
         """The same as plain data, ready for JSON. Times are in seconds since the start.
 
-        Batches refer to one another by their `id`. Keys, if they were recorded, are there as their `repr`.
+        Batches refer to one another by their `id`. Keys, if they were recorded, are there as their `repr`, cut short.
         """
         ids = {batch: number for number, batch in enumerate(self.batches)}
+        holders = {batch.as_holder: number for batch, number in ids.items()}
         start = self.start
 
         def since(when: float | None) -> float | None:
@@ -172,8 +173,8 @@ class Timeline(Observer):
                         for place, asks in batch.asked.items()
                     ],
                     "parents": [ids[parent] for parent in batch.parents if parent in ids],
-                    "waited_for": [ids[holder] for holder in batch.waited_for if holder in ids],
-                    **({} if batch.keys is None or not self.wants_keys else {"keys": list(map(repr, batch.keys))}),
+                    "waited_for": [holders[each] for each in batch.waited_for if each in holders],
+                    **({} if batch.keys is None or not self.wants_keys else {"keys": list(map(shown_key, batch.keys))}),
                 }
                 for batch, number in ids.items()
             ],

@@ -97,6 +97,22 @@ async def test_an_operation_is_listed_with_what_it_did(inspector: Inspector) -> 
     assert repr(inspector) == "<Inspector: observing, 1 operations kept>"
 
 
+async def test_a_name_that_is_no_unicode_is_shown_all_the_same(inspector: Inspector) -> None:
+    async def load(keys: list[int]) -> list[int]:
+        return keys
+
+    async with Scope() as scope:
+        scope.name = "job \udcff.csv"
+        await DataLoader(load, name="file \udcff").load(1)
+    (operation,) = await listed(inspector)
+    assert operation["name"] == "job \udcff.csv"
+    assert operation["loaders"] == ["file \\udcff"]
+    detail = await got(inspector, f"/api/operations/{operation['id']}")
+    assert [batch["name"] for batch in detail["batches"]] == ["file \udcff"]
+    assert (await got(inspector, f"/api/operations/{operation['id']}/perfetto.json"))["traceEvents"]
+    assert [each["name"] for each in (await got(inspector, "/api/loaders"))["loaders"]] == ["file \\udcff"]
+
+
 async def test_the_latest_comes_first(inspector: Inspector) -> None:
     for name in ("first", "second"):
         await operate(name)
@@ -306,7 +322,7 @@ def fill_with_batches(timeline: Timeline, *, places: int = 1, waits: int = 0, na
         for place in range(places):
             batch.ask(Place("", 0, f"field{place}.{number}"), time.perf_counter(), number)
         batch.refetched[Place("", 0, f"cleared.{number}")] = number
-        batch.waited_for = timeline.batches[-waits:] if waits else []
+        batch.waited_for = [each.as_holder for each in timeline.batches[-waits:]] if waits else []
         timeline.batches.append(batch)
 
 
@@ -407,7 +423,7 @@ def test_a_record_of_one_operation_keeps_none_of_another() -> None:
     first, second = ended("first", 1), ended("second", 2)
     (before,) = first.timeline.batches
     waiting, inside = second.timeline.batches
-    waiting.waited_for, inside.parents, inside.waited_for = [before], [waiting, before], [waiting]
+    waiting.waited_for, inside.parents, inside.waited_for = [before.as_holder], [waiting, before], [waiting.as_holder]
     waiting.finished = None  # of a loader that another operation waits for too
     long = Place("", 0, "x" * 999)
     waiting.ask(long, 0.0)
@@ -415,8 +431,8 @@ def test_a_record_of_one_operation_keeps_none_of_another() -> None:
     (operation,) = store.after(0)
     one, other = operation.timeline.batches
     assert one.waited_for[0].name == before.name
-    assert one.waited_for[0] is not before
-    assert (other.parents, other.waited_for) == ([one], [one])
+    assert one.waited_for[0] is not before.as_holder
+    assert (other.parents, other.waited_for) == ([one], [one.as_holder])
     assert max(len(place.function) for place in one.asked) == _store.LONGEST
 
 

@@ -7,6 +7,7 @@ import functools
 import gc
 import logging
 import threading
+import weakref
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -292,7 +293,32 @@ async def test_a_batch_that_queues_knows_who_held_the_slot(virtual_time: None) -
             await together(loaders.one.load(1), loaders.two.load(1))
     first, second = seen.batches
     assert (first.sent, first.started, first.waited_for) == (0, 0, [])
-    assert (second.sent, second.started, second.finished, second.waited_for) == (0, 1, 2, [first])
+    assert (second.sent, second.started, second.finished, second.waited_for) == (0, 1, 2, [first.as_holder])
+
+
+async def test_batches_that_always_queue_keep_no_record_of_those_before_them(virtual_time: None) -> None:
+    records: weakref.WeakSet[BatchRecord] = weakref.WeakSet()
+    queued = 0
+
+    class Counts(Observer):
+        def batch_opened(self, batch: BatchRecord) -> None:
+            records.add(batch)
+
+        def batch_finished(self, batch: BatchRecord) -> None:
+            nonlocal queued
+            queued += len(batch.waited_for)
+
+    loader = DataLoader(Backend(takes=1), max_concurrent_batches=1, max_batch_size=1, cache=False)
+    with observing(Counts()):
+        loads = [asyncio.ensure_future(loader.load(0))]
+        for number in range(1, 100):
+            loads.append(asyncio.ensure_future(loader.load(number)))
+            await turns()
+            await loads.pop(0)
+        gc.collect()
+        assert len(records) == 2  # of the one that runs, and of the last one
+        await loads.pop()
+    assert queued == 99
 
 
 async def test_an_unobserved_holder_of_a_slot_is_not_known() -> None:

@@ -182,3 +182,8 @@ async def test_a_meter_that_fails_harms_nobody(reports: list[str]) -> None:
         assert await DataLoader(Backend()).load(1) == "v1"
         await asyncio.sleep(0)
     assert len(reports) == 1
+
+
+async def test_a_name_that_is_no_unicode_can_be_sent(read: Read) -> None:
+    await DataLoader(Backend(), name="file \udcff").load(1)
+    assert read.counts("loader.keys.asked") == {("file \\udcff", "loader"): 1}

@@ -194,3 +194,9 @@ def test_importing_it_registers_and_observes_nothing() -> None:
         "assert REGISTRY._names_to_collectors == before and not _hooks.everywhere"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+async def test_a_name_that_is_no_unicode_harms_no_scrape(registry: CollectorRegistry) -> None:
+    await DataLoader(Backend(), name="file \udcff").load(1)
+    asked = samples(scrape(registry)["loader_keys_asked"], "loader_keys_asked_total")
+    assert asked == {("loader", "file \\udcff"): 1}

@@ -7,7 +7,8 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,10 @@ class Shop(Loaders):
     async def authors(self, ids: list[int]) -> list[Author]:
         await asyncio.sleep(0)
         return [Author(id=key, name=f"author {key}") for key in ids]
+
+    @dataloader
+    async def reviews(self, ids: list[int], *, by: str, viewer: str) -> list[str]:
+        return [f"{viewer} read {by}" for _ in ids]
 
     @dataloader
     async def broken(self, ids: list[int]) -> list[int]:
@@ -72,6 +77,11 @@ class Query:
             author = await info.context["loaders"].authors.load(key)  # one after another
             names.append(author.name)
         return names
+
+    @strawberry.field
+    async def reviews(self, info: Info, by: str) -> list[str]:
+        loader = info.context["loaders"].reviews(by=by, viewer="ada@example.org")
+        return [await loader.load(1), await loader.load(1)]
 
     @strawberry.field
     async def broken(self, info: Info) -> int | None:
@@ -152,6 +162,18 @@ async def test_what_came_from_the_cache_is_in_the_report() -> None:
     assert result.extensions["loaders"]["cached"] == {"Shop.authors": 1}
 
 
+async def test_parameters_of_loaders_are_not_in_the_report() -> None:
+    long = "x" * 10_000
+    query = f'{{ a: reviews(by: "{long}") b: reviews(by: "b") c: reviews(by: "b") d: reviews(by: "{long}") }}'
+    result = await execute(schema_with(report=True), query)
+    assert result.data["a"] == [f"ada@example.org read {long}"] * 2
+    report = result.extensions["loaders"]
+    assert sizes(report) == {"Shop.reviews": [(1, "settled"), (1, "settled")]}
+    assert report["cached"] == {"Shop.reviews": 4}  # of both
+    assert "ada@example.org" not in str(report)
+    assert len(str(report)) < 1000
+
+
 async def test_a_function_decides_for_each_operation() -> None:
     def wanted(context: ExecutionContext) -> bool:
         return "authors" not in (context.query or "")
@@ -171,6 +193,34 @@ async def test_a_function_that_fails_means_no_report(caplog: pytest.LogCaptureFi
     assert "failed, so there is no report" in caplog.text
 
 
+class Decides:
+    async def __call__(self, context: ExecutionContext) -> bool:
+        return False
+
+
+async def decide(answer: bool, context: ExecutionContext) -> bool:
+    return answer
+
+
+@pytest.mark.parametrize("report", [decide, partial(decide, False), Decides(), partial(Decides())])
+def test_a_function_that_would_have_to_be_awaited_is_refused(report: Any) -> None:
+    schema = QuietSchema(Query)
+    with pytest.raises(TypeError, match=r"install\(report=\) takes a function that decides at once, not"):
+        install(schema, report=report)
+    assert not schema.execute_sync("{ post { id } }").extensions
+
+
+@pytest.mark.parametrize("answer", [lambda: decide(False, None), asyncio.Event, lambda: "no", lambda: None])  # type: ignore[arg-type]
+async def test_a_function_that_says_neither_true_nor_false_means_no_report(
+    answer: Callable[[], Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    result = await execute(schema_with(report=lambda context: answer()), "{ post { id } }")
+    assert (result.data, result.errors) == ({"post": {"id": 1}}, None)
+    assert not result.extensions
+    assert "failed, so there is no report" in caplog.text
+    assert "it must return True or False" in caplog.text
+
+
 async def test_a_report_that_fails_does_not_harm_the_response(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,6 +237,12 @@ async def test_a_report_that_fails_does_not_harm_the_response(
 def test_a_report_is_wanted_or_not_or_decided_by_a_function() -> None:
     with pytest.raises(TypeError, match=r"install\(report=\) takes True, False or a function .*, not 'yes'"):
         schema_with(report="yes")
+
+
+@pytest.mark.parametrize("option", ["plan", "early_execution", "hints"])
+def test_options_that_are_on_or_off_take_nothing_else(option: str) -> None:
+    with pytest.raises(TypeError, match=rf"install\({option}=\) takes True(, False)? or \w+, not 'no'"):
+        schema_with(**{option: "no"})
 
 
 async def test_a_query_that_cannot_be_parsed_has_an_empty_report() -> None:

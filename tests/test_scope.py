@@ -285,3 +285,11 @@ def test_the_limit_of_a_class_is_a_whole_number_of_at_least_one() -> None:
 
         class _Half(Loaders, max_concurrent_batches=0.5):  # type: ignore[arg-type]
             pass
+
+
+@pytest.mark.parametrize("name", [None, 123, b"job"])
+def test_the_name_of_a_scope_is_a_string(name: Any) -> None:
+    scope = Scope()
+    with pytest.raises(TypeError, match="the name of a scope is a string, not"):
+        scope.name = name
+    assert scope.name == ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import socket
 import threading
@@ -51,6 +52,28 @@ def test_after_years_timers_still_fire_even_those_that_are_due_at_once() -> None
     run(main())
 
 
+def test_a_sleep_of_any_length_is_one_jump() -> None:
+    async def main() -> list[float]:
+        loop = asyncio.get_running_loop()
+        times = []
+        for seconds in (86_400 * 3.5, 1e12, 1e300):
+            await asyncio.sleep(seconds)
+            times.append(loop.time())
+        return times
+
+    assert run(main()) == pytest.approx([302_400, 1e12, 1e300])
+
+
+def test_who_sleeps_for_ever_is_found_where_nothing_else_is_waited_for() -> None:
+    async def main() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(asyncio.sleep(math.inf), name="the sleeper")
+            await asyncio.sleep(1e6)
+
+    with pytest.raises(DeadlockError, match="the sleeper at "):
+        run(main())
+
+
 def test_timers_fire_in_order_and_the_clock_stands_still_while_anything_can_run() -> None:
     async def main() -> list[tuple[str, float]]:
         loop = asyncio.get_running_loop()
@@ -90,7 +113,9 @@ def test_a_deadlock_is_an_error_that_names_who_waits_and_where() -> None:
     with pytest.raises(DeadlockError) as caught:
         run(main())
     text = str(caught.value)
-    assert text.startswith("nothing can run and no timer is set, so who waits now would wait forever. Waiting: Task-")
+    assert text.startswith(
+        "nothing can run and no timer will ever be due, so who waits now would wait forever. Waiting: Task-"
+    )
     assert f"the other at {__file__}:{line}" in text
     assert "an ordinary loop" in text
     assert isinstance(caught.value, LoaderError)

@@ -125,6 +125,48 @@ async def test_keys_are_shown_only_where_they_were_asked_for() -> None:
         assert "secret" not in shown
 
 
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise ValueError("not now")
+
+
+class Wordy:
+    def __repr__(self) -> str:
+        return "wordy " * 20_000
+
+
+class Number(int):
+    def __repr__(self) -> str:
+        raise ValueError("too many digits")
+
+
+Number.__name__ = "int"  # so that it is taken for one
+
+
+@pytest.mark.parametrize(
+    ("key", "start"),
+    [
+        ("x" * 100_000, "'xxx"),
+        (("x" * 100_000,), "('xxx"),
+        (10**3000, "1000"),
+        (Wordy(), "wordy "),
+        (Unspeakable(), "<Unspeakable instance at "),
+        ((1, Unspeakable()), "(1, <Unspeakable instance at "),
+        (Number(1), "<int without a repr>"),
+    ],
+    ids=["string", "tuple", "number", "wordy", "unspeakable", "unspeakable in a tuple", "no number"],
+)
+async def test_a_key_is_shown_however_long_it_is_or_if_it_cannot_be_told(key: Any, start: str) -> None:
+    with observing(Timeline(keys=True)) as timeline:
+        await DataLoader(Backend(answer=lambda _: 1), name="loader").load(key)
+    (batch,) = timeline.data()["batches"]
+    (shown,) = batch["keys"]
+    assert shown.startswith(start)
+    assert len(shown) < 120
+    assert [shown] in [event.get("args", {}).get("keys") for event in timeline.perfetto()["traceEvents"]]
+    assert f"keys {shown}" in str(timeline)
+
+
 async def test_beyond_its_limit_a_timeline_only_counts() -> None:
     with observing(Timeline(limit=2)) as timeline:
         loader = DataLoader(Backend(), max_batch_size=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from contextlib import ExitStack
 from html import escape
@@ -11,7 +12,7 @@ from urllib.parse import quote
 from weakref import finalize
 
 from starlette.applications import Starlette
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from loader.inspector._access import Access
@@ -178,11 +179,11 @@ class Inspector:
 
     def _operations(self, _: Request) -> Response:
         kept = self._store.after(0)
-        return JSONResponse({"operations": [operation.summary() for operation in reversed(kept)]})
+        return _JSON({"operations": [operation.summary() for operation in reversed(kept)]})
 
     def _operation(self, request: Request) -> Response:
         operation = self._store.find(request.path_params["id"])
-        return _gone() if operation is None else JSONResponse(operation.detail())
+        return _gone() if operation is None else _JSON(operation.detail())
 
     def _perfetto(self, request: Request) -> Response:
         operation = self._store.find(request.path_params["id"])
@@ -190,11 +191,11 @@ class Inspector:
             return _gone()
         name = re.sub(r"[^A-Za-z0-9]+", "-", operation.summary()["name"])[:60].strip("-") or "operation"
         disposition = f'attachment; filename="{name}-{operation.number}.perfetto.json"'
-        return JSONResponse(operation.timeline.perfetto(), headers={"content-disposition": disposition})
+        return _JSON(operation.timeline.perfetto(), headers={"content-disposition": disposition})
 
     def _loaders(self, _: Request) -> Response:
         figures = [_figures(each) for each in self._recorder.figures()]
-        return JSONResponse({"loaders": figures, "left_out": self._recorder.left_out})
+        return _JSON({"loaders": figures, "left_out": self._recorder.left_out})
 
     def _events(self, request: Request) -> Response:
         last_id = request.headers.get("last-event-id") or request.query_params.get("last", "")
@@ -208,8 +209,17 @@ def _into_folder(root: str, query: bytes) -> Response:
     return Response(status_code=307, headers={"location": f"{folder}?{query.decode('latin-1')}" if query else folder})
 
 
+class _JSON(Response):
+    """JSON that escapes whatever is not ASCII: half of a surrogate pair, in a name of a file say, is no UTF-8."""
+
+    media_type = "application/json"
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
 def _gone() -> Response:
-    return JSONResponse({"error": "This operation is not kept any more, or was one of another process."}, 404)
+    return _JSON({"error": "This operation is not kept any more, or was one of another process."}, 404)
 
 
 def _figures(figures: Figures) -> dict[str, object]:
@@ -279,7 +289,7 @@ _FORM = (
 def _refused(refusal: Refusal, *, is_page: bool) -> Response:
     headers = {"www-authenticate": "Bearer"} if refusal.status == 401 else {}
     if not is_page:
-        return JSONResponse({"error": f"{refusal.reason} {refusal.remedy}"}, refusal.status, headers)
+        return _JSON({"error": f"{refusal.reason} {refusal.remedy}"}, refusal.status, headers)
     body = f"<p>{escape(refusal.reason)}</p><p>{escape(refusal.remedy)}</p>{_FORM * (refusal.status == 401)}"
     page = _PAGE.format(refresh="", title="The inspector is not shown", body=body)
     return HTMLResponse(page, refusal.status, headers)

@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from loader.observe import BatchRecord, Outcome, Place
+from loader.observe import BatchRecord, Holder, Outcome, Place
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -174,20 +174,19 @@ def _is_in_query(place: Place) -> bool:
 
 
 def _detached(timeline: Timeline, most: int) -> tuple[Timeline, int]:
-    """A timeline with records of its own, and its weight; what would weigh more than `most` is left out.
-
-    A record refers to those that it waited for, those refer to others, and so on to the first of a busy loader.
-    """
+    """A timeline with records of its own, and its weight; what would weigh more than `most` is left out."""
     kept = Timeline(_cut(timeline.name))
     kept.began, kept.began_at, kept.left_out = timeline.began, timeline.began_at, timeline.left_out
     weight = BATCH
     copies: dict[BatchRecord, BatchRecord] = {}
+    holders: dict[Holder, Holder] = {}
     for batch in timeline.batches:
-        weight += _weight(batch, copies)
+        weight += _weight(batch, holders)
         if weight > most:
             break
         # One that a batcher still works on is told of its end in place; it waits for nothing.
         copies[batch] = batch if batch.finished is None and batch.kind == "batcher" else _copy(batch)
+        holders[batch.as_holder] = copies[batch].as_holder
     for run in timeline.runs:
         weight += RUN + getsizeof(run.name)
         if weight > most:
@@ -204,14 +203,14 @@ def _detached(timeline: Timeline, most: int) -> tuple[Timeline, int]:
         if copy is batch:
             continue
         copy.parents = [copies[parent] for parent in batch.parents if parent in copies]
-        copy.waited_for = [copies.get(holder) or _copy(holder) for holder in batch.waited_for]
+        copy.waited_for = [holders.get(each) or _copied(each) for each in batch.waited_for]
     return kept, min(weight, most)
 
 
-def _weight(batch: BatchRecord, copies: Container[BatchRecord]) -> int:
+def _weight(batch: BatchRecord, holders: Container[Holder]) -> int:
     places = [*batch.asked, *batch.refetched]
     texts = getsizeof(batch.name) + sum(getsizeof(place.function) for place in places)
-    records = 1 + sum(holder not in copies for holder in batch.waited_for)  # one of another operation is copied too
+    records = 1 + sum(holder not in holders for holder in batch.waited_for)  # one of another operation is copied too
     return records * BATCH + len(places) * PLACE + texts + LINK * (len(batch.parents) + len(batch.waited_for))
 
 
@@ -223,6 +222,12 @@ def _copy(batch: BatchRecord) -> BatchRecord:
     copy.missing, copy.repeats = batch.missing, batch.repeats
     copy.refetched = _by_cut_place(batch.refetched.items())
     copy.asked = _by_cut_place(batch.asked.items())
+    return copy
+
+
+def _copied(holder: Holder) -> Holder:
+    copy = Holder(_cut(holder.name))
+    copy.started, copy.finished = holder.started, holder.finished
     return copy
 
 

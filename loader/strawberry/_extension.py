@@ -113,16 +113,23 @@ def install(
         early_execution: Whether `@stream` and `@defer` begin before the initial result was sent. Then the items of a
             stream load in one batch instead of one each.
         report: Whether every response has a report of its batches, with hints, as `loaders` in its `extensions`; or a
-            function of Strawberry's `ExecutionContext` that decides for each operation, before its query is parsed.
-            It shows places of the server's code.
+            plain function of Strawberry's `ExecutionContext` that says True or False for each operation, before its
+            query is parsed. It shows places of the server's code.
         hints: Whether hints are logged as warnings of the logger `loader`, each place once. None: in development,
             which is `python -X dev`, or a server that reloads its code (`--reload`, `fastapi dev`, `strawberry dev`).
 
     Raises:
-        TypeError: If `schema` is no schema, a relation's loader is not one of `loaders`, or `report` is something else.
+        TypeError: If `schema` is no schema, a relation's loader is not one of `loaders`, or an option is of another
+            type; also if `report` is an `async def`.
     """
     if not isinstance(schema, Schema):
         raise TypeError(f"install takes the strawberry.Schema that the view is given, not {schema!r}")
+    for name, option in (("plan", plan), ("early_execution", early_execution)):
+        if not isinstance(option, bool):
+            raise TypeError(f"install({name}=) takes True or False, not {option!r}")
+    if not (hints is None or isinstance(hints, bool)):
+        raise TypeError(f"install(hints=) takes True, False or None, not {hints!r}")
+    observed = Observed(report, hints=hints)
     prepare_relations(schema, loaders)
     again = _is_installed(schema)
     base: Any = schema.execution_context_class
@@ -130,7 +137,7 @@ def install(
         base.loader_base if again else base,
         plan=plan,
         early_execution=early_execution,
-        observed=Observed(report, hints=hints),
+        observed=observed,
     )
     if again:
         return

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loader.hints import LogHints, in_development
+from loader.observe import label_of
 from loader.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -29,6 +32,11 @@ class Observed:
             raise TypeError(
                 f"install(report=) takes True, False or a function of the execution context, not {report!r}"
             )
+        if _is_async(report):
+            raise TypeError(
+                f"install(report=) takes a function that decides at once, not {report!r}: an operation does not wait "
+                "for it. Look up who may see the report before, where the context is made"
+            )
         self._report = report
         self._log_hints = LogHints() if hints or (hints is None and in_development()) else None
 
@@ -44,10 +52,31 @@ class Observed:
         if not callable(self._report):
             return bool(self._report)
         try:
-            return bool(self._report(context))
+            return _decided(self._report(context))
         except Exception:  # noqa: BLE001  # whatever it is, it is no reason to refuse the operation
             _log.exception("install(report=): %r failed, so there is no report", self._report)
             return False
+
+
+def _is_async(function: object) -> bool:
+    """Whether a call of `function` gives something to await, as far as that can be seen beforehand."""
+    while isinstance(function, partial):
+        function = function.func
+    call = getattr(type(function), "__call__", None)  # noqa: B004  # the method itself is asked for
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+
+
+def _decided(wanted: object) -> bool:
+    """What the function has decided. Nothing else counts as true: who may not see the report must not get it.
+
+    Raises:
+        TypeError: If it is no bool.
+    """
+    if inspect.iscoroutine(wanted):
+        wanted.close()  # else it warns, later and elsewhere, that nobody has awaited it
+    if not isinstance(wanted, bool):
+        raise TypeError(f"it must return True or False, not {wanted!r}")
+    return wanted
 
 
 class Report:
@@ -73,13 +102,17 @@ class Report:
 
     def _made(self) -> dict[str, Any]:
         timeline = self.timeline
+        # By the names without parameters, which may be personal data, the server's own, or as long as a client likes.
         batches: dict[str, list[dict[str, Any]]] = {}
         for batch in timeline.batches:
-            batches.setdefault(batch.name, []).append(_in_short(batch))
+            batches.setdefault(batch.label, []).append(_in_short(batch))
+        cached: dict[str, int] = {}
+        for name, count in timeline.cached.items():
+            cached[label_of(name)] = cached.get(label_of(name), 0) + count
         return {
             "ms": round(1000 * (timeline.end - timeline.start), 3),
             "batches": batches,
-            **({"cached": timeline.cached} if timeline.cached else {}),
+            **({"cached": cached} if cached else {}),
             "hints": list(map(str, timeline.hints())),
         }
 

@@ -41,8 +41,9 @@ class Batches(Mapping[str, list[list[Any]]]):
 
     A loader of a `Loaders` class needs the name of its class only where another class has one of the same name:
     `batches["AppLoaders.users"]` is `batches["users"]`. Of a loader with parameters, `batches["posts(first=5)"]` are
-    the batches with these, `batches["posts"]` those with any. The batches of several loaders of one name, such as
-    those of two requests, are in one list. A batch is there as soon as its function is called.
+    the batches with these, `batches["posts"]` those with any. The name has all parameters, also those with a default,
+    in the order of the method. The batches of several loaders of one name, such as those of two requests, are in one
+    list. A batch is there as soon as its function is called.
 
     As a mapping it has one entry for each loader, parameters included, under the shortest name that tells it apart,
     so that all batches can be compared at once: `batches == {"users": [[1, 2], [3]], "posts(first=5)": [[1]]}`.
@@ -159,11 +160,8 @@ class Batches(Mapping[str, list[list[Any]]]):
 
     def _shown(self) -> str:
         """The chart, not longer than one wants to read."""
-        try:
-            hints = [f"hint: {hint}" for hint in self.timeline.hints()]
-            lines = str(self.timeline).splitlines()[: -len(hints) or None]
-        except Exception as error:  # noqa: BLE001  # the `repr` of a key, say: the failure of the test must be told
-            return f"the timeline cannot be shown: {error!r}"
+        hints = [f"hint: {hint}" for hint in self.timeline.hints()]
+        lines = str(self.timeline).splitlines()[: -len(hints) or None]
         if len(lines) > MOST_LINES:
             lines[MOST_LINES:] = [f"and {len(lines) - MOST_LINES} more lines: print(batches.timeline)"]
         return "\n".join([*lines, *hints])
@@ -211,7 +209,7 @@ def _label(batch: BatchRecord) -> str:
 
 
 def _without_class(batch: BatchRecord) -> str:
-    return _short(batch) + batch.name.removeprefix(batch.label)
+    return _short(batch) + "".join(batch.name.partition("(")[1:])
 
 
 def _short(batch: BatchRecord) -> str:

@@ -29,8 +29,8 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     """An event loop on which an hour of `asyncio.sleep` takes no time, and a deadlock is an error.
 
     Its clock, `loop.time()` in seconds, starts at 0 and stands still while anything can run. Where nothing can, it
-    jumps to the next timer. If there is none either, whoever waits would wait forever, and `DeadlockError` is raised
-    from what runs the loop.
+    jumps to the next timer. If there is none either, or none but at infinity, whoever waits would wait forever, and
+    `DeadlockError` is raised from what runs the loop.
 
     Where something outside of the loop may be about to answer, time passes as usual: while worker threads of the loop
     run (`asyncio.to_thread`, a batch function that is a plain `def`), and as long as the loop watches a socket, a
@@ -49,7 +49,7 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     """
 
     def __init__(self) -> None:
-        self._clock = _Clock(self._deadlock)
+        self._clock = _Clock(self._next_timer, self._deadlock)
         super().__init__(self._clock)
 
     def time(self) -> float:
@@ -74,10 +74,15 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
     def _thread_done(self, _: asyncio.Future[Any]) -> None:
         self._clock.threads -= 1
 
+    def _next_timer(self) -> float:
+        """When the next timer is due, however far away that is; the loop cuts what it tells a selector at a day."""
+        when: float = self._scheduled[0].when()  # type: ignore[attr-defined]
+        return when
+
     def _deadlock(self) -> DeadlockError:
         waiting = sorted(f"{task.get_name()}{_place(task)}" for task in asyncio.all_tasks(self))
         return DeadlockError(
-            "nothing can run and no timer is set, so who waits now would wait forever. "
+            "nothing can run and no timer will ever be due, so who waits now would wait forever. "
             f"Waiting: {', '.join(waiting) or 'no task'}. What waits for a thread that the loop did not start "
             "(a database driver's, say) needs an ordinary loop"
         )
@@ -86,10 +91,11 @@ class VirtualClockLoop(asyncio.SelectorEventLoop):
 class _Clock(selectors.DefaultSelector):
     """A selector that moves the clock where it would block, if only a timer could end that."""
 
-    def __init__(self, deadlock: Callable[[], DeadlockError]) -> None:
+    def __init__(self, next_timer: Callable[[], float], deadlock: Callable[[], DeadlockError]) -> None:
         super().__init__()
         self.now = 0.0
         self.threads = 0  # that will wake the loop
+        self._next_timer = next_timer
         self._deadlock = deadlock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -103,7 +109,9 @@ class _Clock(selectors.DefaultSelector):
         ready = super().select(0)
         if ready:
             return ready
-        if timeout is None:
+        if timeout:
+            timeout = self._next_timer() - self.now
+        if timeout is None or timeout == math.inf:
             raise self._deadlock()
         # The loop takes a timer as due if it is before the time plus the clock's resolution. A sum of floats may end
         # just below that; and from half a year on the resolution vanishes in the time, and the next float must do.
