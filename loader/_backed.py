@@ -11,6 +11,7 @@ from asyncio import _get_running_loop
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from inspect import isfunction
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -127,10 +128,19 @@ class Backed:
         self._cleared_at = -inf
 
     def join(self, loader: DataLoader[Any, Any], name: str | None) -> None:
-        """Belong to `loader`; its name across processes is `name`, or else where its function is written down."""
+        """Belong to `loader`; its name across processes is `name`, or else where its function is written down.
+
+        Raises:
+            ValueError: If neither says which loader it is.
+        """
         if name is None:
-            inner = self._inner.func if isinstance(self._inner, partial) else self._inner
-            self.namespace = replace(self.namespace, loader=f"{inner.__module__}.{self._name}")
+            if not isfunction(self._inner) or "<" in self._inner.__qualname__:  # as in <locals> and <lambda>
+                raise ValueError(
+                    f"{loader!r} with a second_level: give the loader a name=, which says whose the entries are. Only "
+                    "a function that a module defines by itself says so, and no closure, lambda, partial, method or "
+                    "callable object: what differs between two of those would share entries"
+                )
+            self.namespace = replace(self.namespace, loader=f"{self._inner.__module__}.{self._name}")
         self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
         self.backing.live.add(loader)
 

@@ -44,10 +44,9 @@ class Table:
         self.batches.append(keys)
         return {key: Row(key, "x" * self.size) for key in keys if key < 1000}
 
-    def loader(self, cache: RedisCache, **options: Any) -> DataLoader[int, Row | None]:
-        return DataLoader(
-            self.rows, second_level=cache, default=None, **{"fresh_for": 60, "missing_fresh_for": 60} | options
-        )
+    def loader(self, cache: RedisCache, name: str = "table", **options: Any) -> DataLoader[int, Row | None]:
+        times = {"fresh_for": 60, "missing_fresh_for": 60} | options
+        return DataLoader(self.rows, name=name, second_level=cache, default=None, **times)
 
 
 @asynccontextmanager
@@ -81,7 +80,7 @@ async def test_a_batch_of_very_many_keys_is_asked_for_in_parts(place: Place, mon
             await drain(cache)
         assert [len(batch) for batch in table.batches] == [250]
         assert cache.statistics().round_trips == 9
-        await cache.delete_many(Namespace(f"{__name__}.Table.rows"), [str(key) for key in range(250)])
+        await cache.delete_many(Namespace("table"), [str(key) for key in range(250)])
         await table.loader(cache).load_many(range(250))
         assert [len(batch) for batch in table.batches] == [250, 250]
 
