@@ -88,8 +88,9 @@ class Backing:
         self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
         # In a context of its own: the first loader may be made in a request, whose variables are none of ours.
         self._writes: Batcher[list[Entry], None] = Context().run(
-            partial(Batcher, _writer(self._cache), max_pending=WRITES_WAITING, name=f"write-back to {cache!r}")
+            partial(Batcher, _writer(self._cache), max_pending=WRITES_WAITING, name="second level")
         )
+        self._writes._observed = False
 
     def declare(self, name: str, version: str, tags: frozenset[str]) -> None:
         """Note that there are loaders of this name."""

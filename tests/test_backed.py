@@ -15,6 +15,7 @@ from loader import DataLoader, KeyNotFoundError, Loaders, LoaderTimeoutError, Se
 from loader._backed import CLEARED_KEPT
 from loader.redis import MsgspecCodec
 from loader.second_level import NOTHING, Entry, Found, MemoryCache, Namespace, SecondLevelCache, drain, statistics
+from loader.testing import record_batches
 from tests.fakes import Backend, outcome, together
 
 if TYPE_CHECKING:
@@ -700,3 +701,12 @@ async def test_what_is_nothing_to_the_cache_is_a_missing_key_to_the_loader() -> 
     await cache.set_many([Entry(Namespace("l"), "1", found.leases["1"], NOTHING, 5)])
     loader = DataLoader(Table().mapping, second_level=cache, fresh_for=60, name="l", default="nobody")
     assert await loader.load(1) == "nobody"
+
+
+async def test_nobody_is_told_of_what_is_written_behind_the_callers() -> None:
+    cache = MemoryCache()
+    with record_batches() as batches:
+        await DataLoader(squares, second_level=cache, fresh_for=60).load(2)
+        await drain(cache)
+    assert batches == {"squares": [[2]]}
+    assert statistics(cache).written == 1
