@@ -13,6 +13,7 @@ from loader._batcher import Batcher
 from loader.errors import LoaderError
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Awaitable, Callable
 
     from loader._dataloader import DataLoader
@@ -99,7 +100,7 @@ class Backing:
     def write(self, entries: list[Entry]) -> None:
         """Have entries written soon."""
         try:
-            self._writes.submit_nowait(entries)
+            self._writes.submit_nowait(entries).add_done_callback(_ignored)
         except LoaderError:  # too much is waiting, or on another loop: who holds the leases is forgotten soon
             self.dropped += 1
         else:
@@ -155,6 +156,11 @@ def backing_of(cache: SecondLevelCache) -> Backing:
 def backings() -> list[tuple[SecondLevelCache, Backing]]:
     """All caches that loaders of this process were given."""
     return list(_backings.items())
+
+
+def _ignored(written: Future[None]) -> None:
+    """Nobody waits for a write: one that its loop did not live to see is no news."""
+    written.exception()  # it is nobody's to cancel
 
 
 def _writer(cache: Callable[[], SecondLevelCache | None]) -> Callable[[list[list[Entry]]], Awaitable[list[None]]]:

@@ -710,3 +710,20 @@ async def test_nobody_is_told_of_what_is_written_behind_the_callers() -> None:
         await drain(cache)
     assert batches == {"squares": [[2]]}
     assert statistics(cache).written == 1
+
+
+def test_a_loop_that_ends_with_writes_under_way_says_nothing_of_them() -> None:
+    cache = Slow()
+    reports: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        loader = DataLoader(squares, second_level=cache, fresh_for=60, max_batch_size=1)
+        for key in range(3):
+            await loader.load(key)
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    gc.collect()
+    assert reports == []
+    assert cache.written == []
