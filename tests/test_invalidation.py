@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from loader import DataLoader
+from loader import DataLoader, Loaders, dataloader
 from loader.second_level import Change, LoaderChange, MemoryCache, change_of, drain, invalidate, receive
 from tests.fakes import Backend
 
@@ -89,10 +89,31 @@ def test_a_change_is_of_a_tenant_and_keys_or_of_all() -> None:
     assert change_of(loader, (1, 2)) == LoaderChange("l", "2", "", frozenset({1, 2}))
 
 
-@pytest.mark.parametrize("loader", [DataLoader(Backend()), object()])
-def test_what_has_no_second_level_cannot_be_invalidated(loader: Any) -> None:
+def test_what_has_no_second_level_cannot_be_invalidated() -> None:
     with pytest.raises(ValueError, match="has no second_level"):
-        change_of(loader)
+        change_of(DataLoader(Backend()))
+
+
+class App(Loaders):
+    @dataloader(second_level=MemoryCache(), fresh_for=60)
+    async def rows(self, keys: list[int]) -> list[int]:
+        return keys
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [(App.rows, "<@dataloader App.rows>"), (App(), "App object"), (len, "built-in"), (None, "None")]
+)
+async def test_a_change_is_of_a_loader_of_an_instance_and_of_nothing_else(given: Any, shown: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"a loader of an instance, as in AppLoaders\(...\).products, not of .*{shown}"
+    ):
+        await invalidate(given, [1])
+
+
+@pytest.mark.parametrize("keys", ["12", b"12", 12])
+async def test_one_key_is_not_taken_for_several(keys: Any) -> None:
+    with pytest.raises(TypeError, match="a change takes an iterable of keys"):
+        await invalidate(App().rows, keys)
 
 
 def test_changes_add_up() -> None:
