@@ -150,7 +150,10 @@ class Backed:
             self.namespace,
             loader=declared_name(owner, attribute),
             tenant="" if tenant is None else key_text(tenant),
-            parameters=key_text(tuple(parameters.items())) if parameters else "",
+            # With their types: 1, 1.0 and True are one key, and different values of a parameter all the same.
+            parameters=key_text(tuple((name, type(value).__name__, value) for name, value in parameters.items()))
+            if parameters
+            else "",
         )
         self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
 

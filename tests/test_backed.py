@@ -727,3 +727,18 @@ def test_a_loop_that_ends_with_writes_under_way_says_nothing_of_them() -> None:
     gc.collect()
     assert reports == []
     assert cache.written == []
+
+
+async def test_parameters_of_different_types_have_different_values_although_they_are_equal() -> None:
+    cache = MemoryCache()
+
+    class App(Loaders):
+        @dataloader(second_level=cache, fresh_for=60)
+        async def shown(self, keys: list[int], *, by: object) -> list[str]:
+            return [f"{key} {by!r}" for key in keys]
+
+    for _ in range(2):
+        async with App() as loaders:
+            assert [await loaders.shown(by=by).load(1) for by in (1, 1.0, True)] == ["1 1", "1 1.0", "1 True"]
+        await drain(cache)
+    assert statistics(cache).hits == 3

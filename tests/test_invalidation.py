@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -104,10 +105,19 @@ class App(Loaders):
     ("given", "shown"), [(App.rows, "<@dataloader App.rows>"), (App(), "App object"), (len, "built-in"), (None, "None")]
 )
 async def test_a_change_is_of_a_loader_of_an_instance_and_of_nothing_else(given: Any, shown: str) -> None:
-    with pytest.raises(
-        TypeError, match=rf"a loader of an instance, as in AppLoaders\(...\).products, not of .*{shown}"
-    ):
+    with pytest.raises(TypeError, match=rf"as in AppLoaders\(...\).products, not of .*{shown}"):
         await invalidate(given, [1])
+
+
+@pytest.mark.parametrize(("loaded", "said"), [(1.0, 1), (Decimal(2), 2), (True, 1), (3, Decimal("3.0"))])
+async def test_a_key_is_known_by_whatever_equal_number(loaded: Any, said: Any) -> None:
+    cache, backend = MemoryCache(), Backend()
+    for _ in range(2):
+        loader = DataLoader(backend, second_level=cache, fresh_for=60, name="l")
+        await loader.load(loaded)
+        await drain(cache)
+        await invalidate(loader, [said])
+    assert len(backend.batches) == 2
 
 
 @pytest.mark.parametrize("keys", ["12", b"12", 12])
