@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from redis.asyncio import Redis
 
-from loader import Loaders, Snapshot, dataloader
+from loader import LoaderClosedError, Loaders, Snapshot, dataloader
 from loader.redis import BreakerState, RedisBus, RedisCache
 from loader.redis._message import MANY_KEYS, decode, encode
 from loader.second_level import Change, LoaderChange, MemoryCache, drain
@@ -346,6 +346,36 @@ async def test_a_bus_that_never_began_can_be_closed_and_a_client_of_the_callers_
         assert await bus.invalidate_tags("flights")
         await bus.aclose()
         assert await client.ping()
+
+
+async def test_a_closed_bus_says_so_and_what_is_to_be_done_here_is_done(place: Place) -> None:
+    async with a_bus(place) as bus:
+        pass
+    cache, backend = MemoryCache(), Backend()
+    loaders = app(cache, backend)()
+    await loaders.flights.load(1)
+    await drain(cache)
+    for use in (
+        bus.start,
+        bus.__aenter__,
+        lambda: bus.invalidate(loaders.flights, [1]),
+        lambda: bus.invalidate_tags("x"),
+    ):
+        with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+            await use()
+    for follow in (bus.changes, lambda: bus.on_change(print, "x")):
+        with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+            follow()
+    await loaders.flights.load(1)
+    assert backend.batches == [[1], [1]]
+    await bus.aclose()
+    await drain(cache)
+
+
+async def test_changes_of_a_bus_that_was_not_opened_are_refused(place: Place) -> None:
+    async with Redis.from_url(place.url) as client:
+        with pytest.raises(LoaderClosedError, match="does not hear anything yet"):
+            RedisBus(client, prefix=place.prefix).changes("flights")
 
 
 async def test_a_loader_without_a_second_level_cannot_be_announced(place: Place) -> None:

@@ -12,7 +12,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
-from loader import DataLoader, Loaders, dataloader
+from loader import DataLoader, LoaderClosedError, Loaders, dataloader
 from loader.redis import BreakerState, RedisCache
 from loader.redis import _cache as cache_module
 from loader.redis._scripts import MANY_PARAMETERS
@@ -342,6 +342,19 @@ async def test_closing_writes_what_is_to_be_written_and_after_it_everything_come
         await table.loader(again).load(1)
     assert table.batches == [[1], [1]]
     assert repr(again) == f"<RedisCache {place.prefix}: breaker closed>"
+
+
+@pytest.mark.logs
+async def test_a_closed_cache_cannot_be_opened_again_and_says_that_it_deletes_nothing(
+    place: Place, reports: list[str]
+) -> None:
+    async with a_cache(place) as cache:
+        pass
+    with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+        await cache.__aenter__()
+    assert reports == []
+    await invalidate(Table().loader(cache), [1])
+    assert ["was closed: make a new one" in report for report in reports] == [True]
 
 
 async def test_closing_deletes_what_is_owed_if_the_server_is_there(server: Server) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 from uuid import uuid4
 
-from loader import Debouncer, Keyed
+from loader import Debouncer, Keyed, LoaderClosedError
 from loader.redis._client import check_client, client_from
 from loader.redis._following import Follower, Following
 from loader.redis._guard import BreakerState, Guard, end
@@ -122,6 +122,7 @@ class RedisBus:
         self._telling: Keyed[Follower, None] = Keyed(
             Follower.act, lambda act: Debouncer(act, wait=wait, max_wait=max_wait), name="followers of changes"
         )
+        self._closed = False
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
         self._unheard = 0  # changes that the others could not be told of
@@ -149,7 +150,11 @@ class RedisBus:
 
         Returns:
             Whether it hears.
+
+        Raises:
+            LoaderClosedError: If it was closed.
         """
+        self._refuse_if_closed()
         if self._listener is None:
             loop = asyncio.get_running_loop()
             self._listener = Context().run(loop.create_task, self._listen())
@@ -174,6 +179,8 @@ class RedisBus:
             Whether the others were told. If not, they are, as soon as the server is back.
 
         Raises:
+            LoaderClosedError: If the bus was closed. What is said to be done here is done.
+            TypeError: If it is no loader of an instance, or `keys` is a string or not iterable.
             ValueError: If the loader has no second-level cache.
             SecondLevelError: If a key has no text.
 
@@ -186,6 +193,7 @@ class RedisBus:
         return await self._announce(await invalidate_tags(*tags))
 
     async def _announce(self, change: Change) -> bool:
+        self._refuse_if_closed()
         self._wake(change)
         try:
             told = await self._guard.call(partial(self._publish, change))
@@ -227,7 +235,11 @@ class RedisBus:
 
         Returns:
             What ends it.
+
+        Raises:
+            LoaderClosedError: If the bus was closed.
         """
+        self._refuse_if_closed()
         follower = Follower(action, about)
         self._followers.add(follower)
 
@@ -246,7 +258,16 @@ class RedisBus:
         return self.on_change(lambda _: snapshot.invalidate(), *about)
 
     def changes(self, *about: About) -> Following:
-        """What changes of tags and loaders, as an async iterator for a subscription, which closes it."""
+        """What changes of tags and loaders, as an async iterator for a subscription, which closes it.
+
+        Raises:
+            LoaderClosedError: If the bus was closed, or was not opened yet: nothing would ever come.
+        """
+        if self._listener is None:
+            self._refuse_if_closed()
+            raise LoaderClosedError(
+                f"{self!r} does not hear anything yet: enter it with `async with`, or await start()"
+            )
         following = Following(lambda: stop())  # noqa: PLW0108  # it is made in the next line
         ends = self.on_change(following._tell, *about)
         self._streams.add(following)
@@ -318,8 +339,11 @@ class RedisBus:
     async def aclose(self) -> None:
         """Hear and say no more, end all `changes()`, and drop what who follows was to be told.
 
+        It cannot be opened again.
+
         Cancellation: It may have to be called again.
         """
+        self._closed = True
         if self._listener is not None:
             await end(self._listener)
         for stream in self._streams:
@@ -329,6 +353,10 @@ class RedisBus:
         await self._guard.aclose()
         if self._owns_client:
             await self._client.aclose()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: make a new one")
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 from redis.exceptions import NoScriptError
 
+from loader import LoaderClosedError
 from loader.redis._client import check_client, client_from
 from loader.redis._codec import MsgspecCodec
 from loader.redis._guard import BreakerState, Guard
@@ -134,6 +135,7 @@ class RedisCache:
         self.codec: Codec = MsgspecCodec() if codec is None else codec
         self._client = client
         self._owns_client = False
+        self._closed = False
         self._prefix = quote(prefix, safe="")
         self._max_value_bytes = max_value_bytes
         self._lease_for = max(1, round(1000 * lease_for))
@@ -192,7 +194,12 @@ class RedisCache:
                 self._refused += 0 if refused is None else refused[0]
 
     async def delete_many(self, namespace: Namespace, keys: Sequence[str] | None) -> None:
-        """As `SecondLevelCache` says. What cannot be deleted now is, as soon as the server is back."""
+        """As `SecondLevelCache` says. What cannot be deleted now is, as soon as the server is back.
+
+        Raises:
+            LoaderClosedError: If the cache was closed: nothing would ever be deleted.
+        """
+        self._refuse_if_closed()
         state = self._state(namespace)
         self._deletions += 1
         rows = [""] if keys is None else [self._row(namespace, key) for key in keys]
@@ -211,16 +218,24 @@ class RedisCache:
     async def aclose(self) -> None:
         """Write what is to be written and delete what is owed, if the server is there, and call it no more.
 
+        It cannot be opened again. Loads that come later get everything from the backend.
+
         Cancellation: Something may be left that was to be written or deleted.
         """
         await drain(self)
+        self._closed = True
         if self._owed:
             await self._guard.attempt(self._make_up)
         await self._guard.aclose()
         if self._owns_client:
             await self._client.aclose()
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: make a new one")
+
     async def __aenter__(self) -> Self:
+        self._refuse_if_closed()
         return self
 
     async def __aexit__(
