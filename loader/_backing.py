@@ -145,7 +145,9 @@ def backing_of(cache: SecondLevelCache) -> Backing:
     Raises:
         TypeError: If it is no second-level cache.
     """
-    if not all(callable(getattr(cache, name, None)) for name in ("get_many", "set_many", "delete_many")):
+    if isinstance(cache, type) or not all(
+        callable(getattr(cache, name, None)) for name in ("get_many", "set_many", "delete_many")
+    ):
         raise TypeError(f"second_level takes a SecondLevelCache (get_many, set_many, delete_many), not {cache!r}")
     backing = _backings.get(cache)
     if backing is None:

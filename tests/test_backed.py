@@ -606,6 +606,7 @@ async def test_what_cannot_be_decoded_is_loaded_and_replaced() -> None:
         ({"second_level": MemoryCache(), "fresh_for": 1, "missing_fresh_for": None}, TypeError, "a number of seconds"),
         ({"second_level": MemoryCache(), "fresh_for": 1, "tags": "flights"}, TypeError, "collection of names"),
         ({"second_level": {}, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
+        ({"second_level": MemoryCache, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
         ({"fresh_for": 1}, ValueError, "are for a second_level"),
         ({"missing_fresh_for": 1}, ValueError, "are for a second_level"),
         ({"schema_version": 1}, ValueError, "are for a second_level"),

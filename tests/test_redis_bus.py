@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 
 from loader import LoaderClosedError, Loaders, Snapshot, dataloader
 from loader.redis import BreakerState, RedisBus, RedisCache
@@ -391,6 +392,31 @@ async def test_a_loader_without_a_second_level_cannot_be_announced(place: Place)
 def test_times_that_make_no_sense_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="above 0 and finite"):
         RedisBus(Redis(), **options)
+
+
+@pytest.mark.parametrize("name", ["timeout", "retry_after", "heartbeat", "wait", "max_wait"])
+def test_what_is_no_number_is_refused(name: str) -> None:
+    options: Any = {name: "1"}
+    with pytest.raises(TypeError, match=f"{name} takes a number, not '1'"):
+        RedisBus(Redis(), **options)
+
+
+@pytest.mark.parametrize("client", ["redis://127.0.0.1", RedisCluster("127.0.0.1")])
+def test_what_is_no_asyncio_client_of_one_server_is_refused(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"has to be a redis.asyncio.Redis, not .*from_url"):
+        RedisBus(client)
+
+
+async def test_the_log_says_once_that_it_does_not_hear(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    server.kill()
+    async with RedisBus.from_url(server.url, prefix="test", retry_after=0.05) as bus:
+        assert not await bus.start(wait=0.3)
+        server.start()
+        await until(lambda: bus.statistics().connected)
+        server.kill()
+        await until(lambda: len(caplog.records) > 1)
+    said = ["test:changes: changes are not heard until the server is back" in each for each in caplog.messages]
+    assert said == [True, True]
 
 
 def test_a_change_of_very_many_keys_travels_as_a_change_of_all() -> None:

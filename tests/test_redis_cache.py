@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
@@ -396,3 +397,16 @@ def test_numbers_that_make_no_sense_are_refused(options: Any, says: str) -> None
 def test_a_client_that_makes_text_of_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="decode_responses"):
         RedisCache(Redis(decode_responses=True))
+
+
+@pytest.mark.parametrize("client", ["redis://127.0.0.1", SyncRedis(), Redis, None])
+def test_what_is_no_asyncio_client_is_refused(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"a redis.asyncio.Redis or redis.asyncio.RedisCluster, not .*from_url"):
+        RedisCache(client)
+
+
+@pytest.mark.parametrize("name", ["timeout", "retry_after", "max_value_bytes", "lease_for", "max_wait", "jitter"])
+@pytest.mark.parametrize("value", ["1", None, True])
+def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} takes a number, not {value!r}"):
+        RedisCache.from_url("redis://127.0.0.1", **{name: value})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing, suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 from uuid import uuid4
 
+from redis.asyncio import Redis
+
 from loader import Debouncer, Keyed, LoaderClosedError
-from loader.redis._client import check_client, client_from
+from loader.redis._client import check_client, check_numbers, client_from
 from loader.redis._following import Follower, Following
 from loader.redis._guard import BreakerState, Guard, end
 from loader.redis._message import decode, encode
@@ -23,11 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
     from loader import DataLoader, Snapshot
     from loader.redis._following import About, Action
+
+_log = logging.getLogger("loader")
 
 _ANYTHING = Change(anything=True)
 
@@ -81,6 +85,7 @@ class RedisBus:
         max_wait: How long they may go on before.
 
     Raises:
+        TypeError: If the client is none of redis-py's asyncio, or a time no number.
         ValueError: If a time makes no sense, or the client decodes responses.
 
     Examples:
@@ -104,7 +109,8 @@ class RedisBus:
         wait: float = 0.05,
         max_wait: float = 0.5,
     ) -> None:
-        check_client(client)
+        check_client(client, Redis)
+        check_numbers(timeout=timeout, retry_after=retry_after, heartbeat=heartbeat, wait=wait, max_wait=max_wait)
         for name, value in (("timeout", timeout), ("retry_after", retry_after), ("heartbeat", heartbeat)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
@@ -115,7 +121,11 @@ class RedisBus:
         self._heartbeat = heartbeat
         self._sender = uuid4().hex
         self._guard = Guard(
-            timeout=timeout, retry_after=retry_after, probe=self._make_up, owes=lambda: bool(self._unheard)
+            timeout=timeout,
+            retry_after=retry_after,
+            probe=self._make_up,
+            owes=lambda: bool(self._unheard),
+            who=self,
         )
         self._followers: set[Follower] = set()
         self._streams: set[Following] = set()
@@ -125,6 +135,7 @@ class RedisBus:
         self._closed = False
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._warned = False  # that it does not hear
         self._unheard = 0  # changes that the others could not be told of
         self._connections = self._sent = self._unsent = self._received = self._unreadable = 0
         self._last_error: Exception | None = None
@@ -294,6 +305,9 @@ class RedisBus:
                     await self._hear(pubsub)
             except Exception as error:  # noqa: BLE001  # a server that is none can make a client raise anything
                 self._last_error = error
+                if not self._warned:
+                    self._warned = True
+                    _log.warning("%s: changes are not heard until the server is back: %r", self._channel, error)
             finally:
                 self._listening.clear()
             await asyncio.sleep(self._retry_after)
@@ -314,6 +328,7 @@ class RedisBus:
             if message["type"] == "subscribe":
                 # Also when the client has connected again by itself: what was said meanwhile is lost.
                 self._connections += 1
+                self._warned = False
                 self._listening.set()
                 await self._take(_ANYTHING)
             elif message["type"] == "message":
