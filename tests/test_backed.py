@@ -6,6 +6,7 @@ import asyncio
 import gc
 from dataclasses import dataclass
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -743,3 +744,18 @@ async def test_parameters_of_different_types_have_different_values_although_they
             assert [await loaders.shown(by=by).load(1) for by in (1, 1.0, True)] == ["1 1", "1 1.0", "1 True"]
         await drain(cache)
     assert statistics(cache).hits == 3
+
+
+async def test_each_loop_writes_what_it_loaded() -> None:
+    cache, backend = MemoryCache(), Backend()
+
+    async def load(key: int) -> None:
+        await DataLoader(backend, second_level=cache, fresh_for=60, name="l").load(key)
+        await drain(cache)
+
+    await load(1)
+    thread = Thread(target=asyncio.run, args=(load(2),))
+    thread.start()
+    thread.join()
+    counts = statistics(cache)
+    assert (counts.written, counts.dropped, len(cache)) == (2, 0, 2)
