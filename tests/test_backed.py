@@ -754,8 +754,18 @@ async def test_each_loop_writes_what_it_loaded() -> None:
         await drain(cache)
 
     await load(1)
-    thread = Thread(target=asyncio.run, args=(load(2),))
-    thread.start()
-    thread.join()
+    for key in (2, 3):
+        thread = Thread(target=asyncio.run, args=(load(key),))
+        thread.start()
+        thread.join()
     counts = statistics(cache)
-    assert (counts.written, counts.dropped, len(cache)) == (2, 0, 2)
+    assert (counts.written, counts.dropped, len(cache)) == (3, 0, 3)
+
+
+async def test_pairs_that_another_load_did_not_bring_in_time_are_asked_for_after_the_rest() -> None:
+    cache, table = MemoryCache(max_wait=1), Table(1, 2)
+    loader = SHAPES["pairs"](table, cache)
+    await cache.get_many(loader._backed.namespace, ["1"])  # type: ignore[union-attr]
+    assert await loader.load_many([1, 2]) == [Row(1, "row 1"), Row(2, "row 2")]
+    assert table.batches == [[2], [1]]
+    await drain(cache)
