@@ -11,6 +11,7 @@ from asyncio import _get_running_loop
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from inspect import isfunction
 from math import inf
 from typing import TYPE_CHECKING, Any, final
 
@@ -127,10 +128,19 @@ class Backed:
         self._cleared_at = -inf
 
     def join(self, loader: DataLoader[Any, Any], name: str | None) -> None:
-        """Belong to `loader`; its name across processes is `name`, or else where its function is written down."""
+        """Belong to `loader`; its name across processes is `name`, or else where its function is written down.
+
+        Raises:
+            ValueError: If neither says which loader it is.
+        """
         if name is None:
-            inner = self._inner.func if isinstance(self._inner, partial) else self._inner
-            self.namespace = replace(self.namespace, loader=f"{inner.__module__}.{self._name}")
+            if not isfunction(self._inner) or "<" in self._inner.__qualname__:  # as in <locals> and <lambda>
+                raise ValueError(
+                    f"{loader!r} with a second_level: give the loader a name=, which says whose the entries are. Only "
+                    "a function that a module defines by itself says so, and no closure, lambda, partial, method or "
+                    "callable object: what differs between two of those would share entries"
+                )
+            self.namespace = replace(self.namespace, loader=f"{self._inner.__module__}.{self._name}")
         if not loader._is_declared:  # else its name has its parameters in it, and `enter` knows the one that stays
             self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
         self.backing.live.add(loader)
@@ -141,7 +151,10 @@ class Backed:
             self.namespace,
             loader=declared_name(owner, attribute),
             tenant="" if tenant is None else key_text(tenant),
-            parameters=key_text(tuple(parameters.items())) if parameters else "",
+            # With their types: 1, 1.0 and True are one key, and different values of a parameter all the same.
+            parameters=key_text(tuple((name, type(value).__name__, value) for name, value in parameters.items()))
+            if parameters
+            else "",
         )
         self.backing.declare(self.namespace.loader, self.namespace.version, self._tags)
 

@@ -13,6 +13,7 @@ from loader._batcher import Batcher
 from loader.errors import LoaderError
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
     from collections.abc import Awaitable, Callable
 
     from loader._dataloader import DataLoader
@@ -86,10 +87,7 @@ class Backing:
         self.failures: int = 0
         self.declared: dict[tuple[str, str], frozenset[str]] = {}  # the tags, by name and version
         self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
-        # In a context of its own: the first loader may be made in a request, whose variables are none of ours.
-        self._writes: Batcher[list[Entry], None] = Context().run(
-            partial(Batcher, _writer(self._cache), max_pending=WRITES_WAITING, name=f"write-back to {cache!r}")
-        )
+        self._writes: dict[AbstractEventLoop, Batcher[list[Entry], None]] = {}  # each loop writes by itself
 
     def declare(self, name: str, version: str, tags: frozenset[str]) -> None:
         """Note that there are loaders of this name."""
@@ -98,8 +96,8 @@ class Backing:
     def write(self, entries: list[Entry]) -> None:
         """Have entries written soon."""
         try:
-            self._writes.submit_nowait(entries)
-        except LoaderError:  # too much is waiting, or on another loop: who holds the leases is forgotten soon
+            self._writing().submit_nowait(entries).add_done_callback(_ignored)
+        except LoaderError:  # too much is waiting: who holds the leases is forgotten soon
             self.dropped += 1
         else:
             self.written += sum(entry.fresh_for > 0 for entry in entries)
@@ -117,7 +115,21 @@ class Backing:
 
     async def drain(self) -> None:
         """Wait until everything that was to be written has been."""
-        await self._writes.flush()
+        await self._writing().flush()
+
+    def _writing(self) -> Batcher[list[Entry], None]:
+        """What writes on the running loop."""
+        loop = asyncio.get_running_loop()
+        writes = self._writes.get(loop)
+        if writes is None:
+            # In a context of its own: the first loader may be made in a request, whose variables are none of ours.
+            make = partial(Batcher, _writer(self._cache), max_pending=WRITES_WAITING, name="second level")
+            writes = Context().run(make)
+            writes._observed = False
+            for closed in [each for each in list(self._writes) if each.is_closed()]:
+                self._writes.pop(closed, None)  # another thread may have done so
+            self._writes[loop] = writes
+        return writes
 
     def statistics(self) -> SecondLevelStatistics:
         """What happened so far."""
@@ -143,7 +155,9 @@ def backing_of(cache: SecondLevelCache) -> Backing:
     Raises:
         TypeError: If it is no second-level cache.
     """
-    if not all(callable(getattr(cache, name, None)) for name in ("get_many", "set_many", "delete_many")):
+    if isinstance(cache, type) or not all(
+        callable(getattr(cache, name, None)) for name in ("get_many", "set_many", "delete_many")
+    ):
         raise TypeError(f"second_level takes a SecondLevelCache (get_many, set_many, delete_many), not {cache!r}")
     backing = _backings.get(cache)
     if backing is None:
@@ -154,6 +168,11 @@ def backing_of(cache: SecondLevelCache) -> Backing:
 def backings() -> list[tuple[SecondLevelCache, Backing]]:
     """All caches that loaders of this process were given."""
     return list(_backings.items())
+
+
+def _ignored(written: Future[None]) -> None:
+    """Nobody waits for a write: one that its loop did not live to see is no news."""
+    written.exception()  # it is nobody's to cancel
 
 
 def _writer(cache: Callable[[], SecondLevelCache | None]) -> Callable[[list[list[Entry]]], Awaitable[list[None]]]:

@@ -201,6 +201,7 @@ class Batcher(Generic[T, R]):
         self._last_serial = 0
         self._leave_through = 0  # items up to this serial wait for a slot, but no longer for company
         self._drains: dict[Future[None], int] = {}  # who waits until no item up to a serial is left
+        self._observed = True  # not where it is machinery of our own, of which nobody is told
         self._rejected = self._cancelled = self._failures = self._batches = 0
         self._batch_size = Recorder(SIZES)
         self._wait = Recorder(SECONDS)
@@ -379,7 +380,7 @@ class Batcher(Generic[T, R]):
         future: Future[R] = loop.create_future()
         self._last_serial = serial = next(self._serials)
         entry = self._queue[future] = _Entry(item, future, serial, loop.time())
-        if observers := observers_here():
+        if self._observed and (observers := observers_here()):
             entry.asked = _watching().AskedItem(observers)
         future.add_done_callback(self._forget)
         self._pump()
@@ -398,7 +399,7 @@ class Batcher(Generic[T, R]):
             # The rest of a window would be spent refusing.
             self._leave_through = self._last_serial
             waiting = len(self._queue)
-            if observers := observers_here():
+            if self._observed and (observers := observers_here()):
                 _watching().tell(observers, "overloaded", "batcher", self.name, None, items)
             self._pump()
             raise LoaderOverloadedError(
@@ -468,7 +469,7 @@ class Batcher(Generic[T, R]):
         self._batches += 1
         self._batch_size.record(len(entries))
         batch = _Batch(entries, entries[0].serial)
-        if everywhere or any(entry.asked is not None for entry in entries):
+        if self._observed and (everywhere or any(entry.asked is not None for entry in entries)):
             batch.watch = _watching().BatchWatch.of_items(self, reason, now - entries[0].since, entries)
         self._running.add(batch)  # before the task: an eager one runs the handler now, which may submit
         try:

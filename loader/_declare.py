@@ -80,7 +80,8 @@ def dataloader(method: Any = None, /, **options: Any) -> Any:
             f"{', '.join(_OPTIONS)}"
         )
     try:
-        DataLoader(method, **made_options(options))
+        name = f"{getattr(method, '__module__', '')}.{_named(method)}"  # as the loaders to come will be known by
+        DataLoader(method, **{"name": name, **made_options(options)})
     except (TypeError, ValueError) as error:
         raise type(error)(f"@dataloader: {_named(method)}: {error}") from None
     return Declaration(method, options)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from asyncio import get_running_loop
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from loader._backing import backings
 from loader._batching import _NOWHERE
-from loader._entries import Namespace
+from loader._entries import NOTHING, Namespace
 from loader._key_text import key_text
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Hashable
 
     from loader._backing import Backing
     from loader._dataloader import DataLoader
@@ -75,6 +76,7 @@ async def invalidate(loader: DataLoader[Any, Any], keys: Iterable[Any] | None = 
 
     Raises:
         ValueError: If the loader has no second-level cache.
+        TypeError: If it is no loader of an instance, or `keys` is a string or not iterable.
         SecondLevelError: If a key has no text.
 
     Cancellation: The keys may or may not have been deleted.
@@ -92,8 +94,15 @@ def change_of(loader: DataLoader[Any, Any], keys: Iterable[Any] | None = None) -
 
     Raises:
         ValueError: If the loader has no second-level cache.
+        TypeError: If it is no loader of an instance, or `keys` is a string or not iterable.
     """
-    backed = getattr(loader, "_backed", None)
+    backed = getattr(loader, "_backed", NOTHING)
+    if backed is NOTHING:
+        raise TypeError(
+            f"a change is one of a loader of an instance, as in AppLoaders(...).products, not of {loader!r}"
+        )
+    if isinstance(keys, str | bytes) or not (keys is None or isinstance(keys, Iterable)):
+        raise TypeError(f"{loader!r}: a change takes an iterable of keys, not {keys!r}; one key is [{keys!r}]")
     if backed is None:
         raise ValueError(
             f"{loader!r} has no second_level: its values live as long as its scope. There, call its clear()"

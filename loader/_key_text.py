@@ -1,7 +1,8 @@
 """Keys as text, and back: what workers call a key when they talk of it.
 
-The text is JSON, in which `1`, `1.0`, `"1"` and `true` differ; a tuple is a list, and what JSON has no word for is an
-object of one member. Two keys have the same text only if they are equal.
+The text is JSON, in which `1` and `"1"` differ; a tuple is a list, and what JSON has no word for is an object of one
+member. Two keys have the same text only if they are equal, and numbers that are equal, as `1`, `1.0`, `True` and
+`Decimal("1.00")` are, have the same text: a dict, and so a loader, does not tell them apart either.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from loader.errors import SecondLevelError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
+MANY_DIGITS = 4000
+"""Larger integers than of so many digits have no text in Python, unless one asks for it."""
 
 _dumps = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -45,8 +49,10 @@ def text_key(text: str) -> Any:
 
 
 def _tagged(key: object) -> Any:
-    if key is None or isinstance(key, str | int | float):
+    if key is None or isinstance(key, str):
         return key  # members of a StrEnum or an IntEnum are equal to what JSON makes of them
+    if isinstance(key, int | float | Decimal):
+        return _number(key)
     if isinstance(key, tuple):
         return [_tagged(part) for part in key]
     for kind, (tag, write, _) in _KINDS.items():
@@ -75,7 +81,19 @@ def _moment(moment: dt.datetime) -> str:
     return (moment if moment.utcoffset() is None else moment.astimezone(dt.UTC)).isoformat()
 
 
-def _number(number: Decimal) -> str:
+def _number(number: float | Decimal) -> Any:
+    """A whole number as an int, another as the float that it equals, and only what equals neither as a Decimal."""
+    if isinstance(number, int):
+        return int(number)
+    if isinstance(number, float):
+        return int(number) if number.is_integer() else number
+    if number.is_finite() and number.adjusted() < MANY_DIGITS and number == number.to_integral_value():
+        return int(number)
+    near = float(number)
+    return near if near == number else {"decimal": _decimal(number)}
+
+
+def _decimal(number: Decimal) -> str:
     # Without the zeros in which equal numbers differ, and without rounding as the current context would.
     exact = Context(prec=max(1, len(number.as_tuple().digits)), Emax=MAX_EMAX, Emin=MIN_EMIN)
     return str(number.normalize(exact))
@@ -88,5 +106,5 @@ _KINDS: dict[type, tuple[str, Callable[[Any], str], Callable[[str], Any]]] = {
     dt.time: ("time", dt.time.isoformat, dt.time.fromisoformat),
     bytes: ("bytes", bytes.hex, bytes.fromhex),
     UUID: ("uuid", str, UUID),
-    Decimal: ("decimal", _number, Decimal),
+    Decimal: ("decimal", _decimal, Decimal),
 }

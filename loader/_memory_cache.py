@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import TYPE_CHECKING, Any, final
 
 from loader._dispatch import seconds, whole_number
 from loader._entries import Entry, Found, Namespace, Stored
-from loader._work import Bell
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Sequence
 
     from loader._entries import Codec
@@ -33,7 +35,8 @@ class MemoryCache:
     """Keeps values from one request to the next, in the memory of this process.
 
     What it keeps is shared by all requests: with a `codec` each gets a value of its own, without one all get the same
-    object, which nobody must change. It forgets what was not used for longest. All times are in seconds.
+    object, which nobody must change. It forgets what was not used for longest. Event loops of several threads may share
+    it. All times are in seconds.
 
     Args:
         max_entries: How many values it holds.
@@ -91,7 +94,8 @@ class MemoryCache:
         # By row and parameters, those that were used longest ago first; and which parameters a row has slots of.
         self._slots: OrderedDict[tuple[_Row, str], _Slot] = OrderedDict()
         self._rows: dict[_Row, set[str]] = {}
-        self._changed = Bell()
+        self._lock = Lock()  # of all that is above and below: other threads have loops of their own
+        self._waiting: set[Future[None]] = set()
 
     def __len__(self) -> int:
         return len(self._slots)
@@ -100,54 +104,71 @@ class MemoryCache:
         """As `SecondLevelCache` says."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._max_wait
-        found = self._get(namespace, keys, loop.time())
-        while wait and found.busy:
+        stored: dict[str, Stored] = {}
+        leases: dict[str, Any] = {}
+        busy = keys
+        while True:
+            with self._lock:
+                busy = self._get(namespace, busy, loop.time(), stored, leases)
+                if not (wait and busy):
+                    return Found(stored, leases, busy)
+                changed: Future[None] = loop.create_future()
+                self._waiting.add(changed)
             try:
                 async with asyncio.timeout_at(deadline):
-                    await self._changed.wait(loop)
+                    await changed
             except TimeoutError:
-                return Found(found.stored, found.leases)
+                return Found(stored, leases)
             except BaseException:
-                for key, lease in found.leases.items():  # nobody will hear of them
-                    where = _row(namespace, key), namespace.parameters
-                    if self._slots.get(where) is lease:
-                        self._drop(where)
-                self._changed.ring()
+                with self._lock:
+                    for key, lease in leases.items():  # nobody will hear of them
+                        where = _row(namespace, key), namespace.parameters
+                        if self._slots.get(where) is lease:
+                            self._drop(where)
+                    self._wake()
                 raise
-            later = self._get(namespace, list(found.busy), loop.time())
-            found = Found({**found.stored, **later.stored}, {**found.leases, **later.leases}, later.busy)
-        return found
+            finally:
+                with self._lock:
+                    self._waiting.discard(changed)
 
     async def set_many(self, entries: Sequence[Entry]) -> None:
         """As `SecondLevelCache` says."""
         now = asyncio.get_running_loop().time()
-        for entry in entries:
-            where = _row(entry.namespace, entry.key), entry.namespace.parameters
-            held = self._slots.get(where)
-            if held is None or held is not entry.lease or held.until <= now:
-                continue
-            self._drop(where)
-            if held.since + entry.fresh_for > now:
-                slot = _Slot(held.since, held.since + entry.fresh_for)
-                slot.stored = Stored(entry.data, slot)
-                self._put(where, slot)
-        self._changed.ring()
+        with self._lock:
+            for entry in entries:
+                where = _row(entry.namespace, entry.key), entry.namespace.parameters
+                held = self._slots.get(where)
+                if held is None or held is not entry.lease or held.until <= now:
+                    continue
+                self._drop(where)
+                if held.since + entry.fresh_for > now:
+                    slot = _Slot(held.since, held.since + entry.fresh_for)
+                    slot.stored = Stored(entry.data, slot)
+                    self._put(where, slot)
+            self._wake()
 
     async def delete_many(self, namespace: Namespace, keys: Sequence[str] | None) -> None:
         """As `SecondLevelCache` says."""
-        if keys is None:
-            whose = namespace.loader, namespace.version
-            rows = [row for row in self._rows if row[:2] == whose]
-        else:
-            rows = [_row(namespace, key) for key in keys]
-        for row in rows:
-            for parameters in list(self._rows.get(row, ())):
-                self._drop((row, parameters))
-        self._changed.ring()
+        with self._lock:
+            if keys is None:
+                whose = namespace.loader, namespace.version
+                rows = [row for row in self._rows if row[:2] == whose]
+            else:
+                rows = [_row(namespace, key) for key in keys]
+            for row in rows:
+                for parameters in list(self._rows.get(row, ())):
+                    self._drop((row, parameters))
+            self._wake()
 
-    def _get(self, namespace: Namespace, keys: Sequence[str], now: float) -> Found:
-        stored: dict[str, Stored] = {}
-        leases: dict[str, Any] = {}
+    def _get(
+        self,
+        namespace: Namespace,
+        keys: Sequence[str],
+        now: float,
+        stored: dict[str, Stored],
+        leases: dict[str, Any],
+    ) -> list[str]:
+        """Put down what there is of keys, or leases of those that there is nothing of; those that are busy."""
         busy: list[str] = []
         for key in keys:
             where = _row(namespace, key), namespace.parameters
@@ -160,7 +181,14 @@ class MemoryCache:
             else:
                 stored[key] = slot.stored
                 self._slots.move_to_end(where)
-        return Found(stored, leases, busy)
+        return busy
+
+    def _wake(self) -> None:
+        """Have all who wait look again."""
+        waiting, self._waiting = self._waiting, set()
+        for changed in waiting:
+            with suppress(RuntimeError):  # its loop is closed
+                changed.get_loop().call_soon_threadsafe(_set, changed)
 
     def _put(self, where: tuple[_Row, str], slot: _Slot) -> None:
         self._slots[where] = slot
@@ -180,3 +208,8 @@ class MemoryCache:
 
 def _row(namespace: Namespace, key: str) -> _Row:
     return namespace.loader, namespace.version, namespace.tenant, key
+
+
+def _set(changed: Future[None]) -> None:
+    if not changed.done():
+        changed.set_result(None)

@@ -380,6 +380,9 @@ class Declaration(Generic[K, V, P]):
             obj=self,
         )
 
+    def __repr__(self) -> str:
+        return f"<@dataloader {self.owner.__name__}.{self.name}>"
+
     def announce(self, owner: type[Loaders]) -> None:
         """Make the loader of a class known to its second-level cache, whose tags may change before it is made."""
         cache = self.options.get("second_level")

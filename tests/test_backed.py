@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
@@ -14,6 +16,7 @@ from loader import DataLoader, KeyNotFoundError, Loaders, LoaderTimeoutError, Se
 from loader._backed import CLEARED_KEPT
 from loader.redis import MsgspecCodec
 from loader.second_level import NOTHING, Entry, Found, MemoryCache, Namespace, SecondLevelCache, drain, statistics
+from loader.testing import record_batches
 from tests.fakes import Backend, outcome, together
 
 if TYPE_CHECKING:
@@ -57,19 +60,20 @@ class Table:
 
 SHAPES: dict[str, Callable[[Table, SecondLevelCache], DataLoader[int, Any]]] = {
     "mapping": lambda table, cache: DataLoader(
-        table.mapping, second_level=cache, fresh_for=60, missing_fresh_for=5, default=None
+        table.mapping, second_level=cache, fresh_for=60, name="rows", missing_fresh_for=5, default=None
     ),
     "index_by": lambda table, cache: DataLoader(
-        table.any_order, index_by="id", second_level=cache, fresh_for=60, missing_fresh_for=5, default=None
+        table.any_order, index_by="id", second_level=cache, fresh_for=60, name="rows", missing_fresh_for=5, default=None
     ),
     "pairs": lambda table, cache: DataLoader(
-        table.pairs, second_level=cache, fresh_for=60, missing_fresh_for=5, default=None
+        table.pairs, second_level=cache, fresh_for=60, name="rows", missing_fresh_for=5, default=None
     ),
     "cache_key_fn": lambda table, cache: DataLoader(
         table.mapping,
         cache_key_fn=lambda key: f"k{key}",
         second_level=cache,
         fresh_for=60,
+        name="rows",
         missing_fresh_for=5,
         default=None,
     ),
@@ -111,7 +115,7 @@ async def test_a_value_is_fresh_for_its_time_and_a_missing_key_for_its_own(shape
 async def test_group_by_keeps_the_list_of_a_key_also_an_empty_one() -> None:
     cache, table = MemoryCache(codec=MsgspecCodec()), Table(1)
     for _ in range(2):
-        loader = DataLoader(table.any_order, group_by="id", second_level=cache, fresh_for=60)
+        loader = DataLoader(table.any_order, group_by="id", second_level=cache, fresh_for=60, name="l")
         assert await loader.load_many([1, 2]) == [[Row(1, "row 1")], []]
         await drain(cache)
     assert table.batches == [[1, 2]]
@@ -120,7 +124,7 @@ async def test_group_by_keeps_the_list_of_a_key_also_an_empty_one() -> None:
 async def test_an_exception_in_place_of_a_value_is_never_kept() -> None:
     cache, table = MemoryCache(codec=MsgspecCodec()), Table(1)
     for _ in range(2):
-        loader = DataLoader(table.listed, second_level=cache, fresh_for=60)
+        loader = DataLoader(table.listed, second_level=cache, fresh_for=60, name="l")
         assert await loader.load(1) == Row(1, "row 1")
         with pytest.raises(LookupError, match="no 2"):
             await loader.load(2)
@@ -132,7 +136,7 @@ async def test_a_missing_key_is_not_remembered_unless_one_says_for_how_long_and_
     cache, table = MemoryCache(), Table()
     for _ in range(2):
         with pytest.raises(KeyNotFoundError, match="no value came for key 7"):
-            await DataLoader(table.mapping, second_level=cache, fresh_for=60).load(7)
+            await DataLoader(table.mapping, second_level=cache, fresh_for=60, name="l").load(7)
         await drain(cache)
     for default in (0, 1):
         loader = DataLoader(
@@ -164,7 +168,7 @@ async def test_extra_rows_of_a_mapping_prime_the_loader_as_ever() -> None:
     async def more(keys: list[int]) -> dict[int, int]:
         return {1: 10, 2: 20}
 
-    loader = DataLoader(more, second_level=cache, fresh_for=60)
+    loader = DataLoader(more, second_level=cache, fresh_for=60, name="l")
     assert await loader.load(1) == 10
     assert loader.peek(2) == 20
     await drain(cache)
@@ -184,7 +188,7 @@ async def test_pairs_answer_as_they_come_and_what_the_cache_has_comes_first() ->
             closed.append(keys)
 
     def loader() -> DataLoader[int, int]:
-        return DataLoader(slow, second_level=cache, fresh_for=60)
+        return DataLoader(slow, second_level=cache, fresh_for=60, name="l")
 
     gate.set()
     await loader().load(3)
@@ -212,7 +216,7 @@ async def test_pairs_that_fail_half_way_keep_what_came_and_give_back_the_rest() 
         raise ValueError("broken")
 
     async def load(*keys: int) -> list[Any]:
-        loader = DataLoader(broken, second_level=cache, fresh_for=60)
+        loader = DataLoader(broken, second_level=cache, fresh_for=60, name="l")
         return await loader.load_many(keys, return_exceptions=True)
 
     first = await load(1, 2)
@@ -429,7 +433,7 @@ async def test_a_class_of_its_own_has_values_of_its_own() -> None:
 
 @pytest.mark.parametrize("key", [object(), frozenset({1})])
 async def test_a_key_without_a_text_is_an_error_that_says_so(key: Any) -> None:
-    loader = DataLoader(Backend(), second_level=MemoryCache(), fresh_for=60)
+    loader = DataLoader(Backend(), second_level=MemoryCache(), fresh_for=60, name="l")
     with pytest.raises(SecondLevelError, match="cache_key_fn"):
         await loader.load(key)
 
@@ -473,7 +477,7 @@ class Broken:
 @pytest.mark.logs
 async def test_a_cache_that_fails_is_reported_and_everything_comes_from_the_backend(reports: list[str]) -> None:
     cache, backend = Broken(), Backend()
-    assert await DataLoader(backend, second_level=cache, fresh_for=60).load_many([1, 2]) == ["v1", "v2"]
+    assert await DataLoader(backend, second_level=cache, fresh_for=60, name="l").load_many([1, 2]) == ["v1", "v2"]
     assert backend.batches == [[1, 2]]
     assert "second-level cache" in reports[0]
     assert statistics(cache).failures == 1
@@ -489,7 +493,7 @@ class Forgetful(Broken):
 @pytest.mark.logs
 async def test_a_cache_that_cannot_write_is_reported_and_nobody_waits_for_it(reports: list[str]) -> None:
     cache = Forgetful()
-    assert await DataLoader(Backend(), second_level=cache, fresh_for=60).load(1) == "v1"
+    assert await DataLoader(Backend(), second_level=cache, fresh_for=60, name="l").load(1) == "v1"
     await drain(cache)
     assert ["ConnectionError('no cache')" in report for report in reports] == [True]
 
@@ -509,7 +513,7 @@ async def test_a_cache_that_writes_slowly_keeps_nobody_waiting_and_what_is_too_m
 ) -> None:
     monkeypatch.setattr(_backing, "WRITES_WAITING", 5)
     cache = Slow()
-    loader = DataLoader(Backend(), second_level=cache, fresh_for=60, max_batch_size=1)
+    loader = DataLoader(Backend(), second_level=cache, fresh_for=60, name="l", max_batch_size=1)
     many = 200
     await loader.load_many(range(many))
     counts = statistics(cache)
@@ -568,7 +572,7 @@ async def test_what_cannot_be_encoded_is_not_kept_and_the_next_one_may_load_at_o
         return keys
 
     for _ in range(2):
-        assert await DataLoader(same, second_level=cache, fresh_for=60).load_many([12, 13]) == [12, 13]
+        assert await DataLoader(same, second_level=cache, fresh_for=60, name="l").load_many([12, 13]) == [12, 13]
         await drain(cache)
     assert asked == [[12, 13], [13]]
     assert statistics(cache).codec_errors == 2
@@ -584,7 +588,7 @@ async def test_what_cannot_be_decoded_is_loaded_and_replaced() -> None:
 
     got = []
     for _ in range(3):
-        got.append(await DataLoader(next_answer, second_level=cache, fresh_for=60).load(1))
+        got.append(await DataLoader(next_answer, second_level=cache, fresh_for=60, name="l").load(1))
         await drain(cache)
     assert got == ["rubbish", 2, 2]
     counts = statistics(cache)
@@ -603,6 +607,7 @@ async def test_what_cannot_be_decoded_is_loaded_and_replaced() -> None:
         ({"second_level": MemoryCache(), "fresh_for": 1, "missing_fresh_for": None}, TypeError, "a number of seconds"),
         ({"second_level": MemoryCache(), "fresh_for": 1, "tags": "flights"}, TypeError, "collection of names"),
         ({"second_level": {}, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
+        ({"second_level": MemoryCache, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
         ({"fresh_for": 1}, ValueError, "are for a second_level"),
         ({"missing_fresh_for": 1}, ValueError, "are for a second_level"),
         ({"schema_version": 1}, ValueError, "are for a second_level"),
@@ -622,8 +627,26 @@ async def test_a_loader_is_known_by_its_name_or_else_by_where_its_function_is() 
         assert backed is not None
         return backed.namespace.loader
 
-    assert namespace(Table().mapping) == "tests.test_backed.Table.mapping"
+    assert namespace(squares) == "tests.test_backed.squares"
     assert namespace(Table().mapping, name="rows") == "rows"
+
+
+async def squares(keys: list[int]) -> list[int]:
+    return [key * key for key in keys]
+
+
+async def closure(keys: list[int]) -> list[int]:
+    return keys
+
+
+closure.__qualname__ = "make.<locals>.closure"
+
+
+@pytest.mark.parametrize("load_fn", [Table().mapping, Backend(), partial(squares), lambda keys: keys, closure])
+def test_functions_that_differ_in_more_than_where_they_are_need_a_name(load_fn: Any) -> None:
+    with pytest.raises(ValueError, match="give the loader a name="):
+        DataLoader(load_fn, second_level=MemoryCache(), fresh_for=60)
+    DataLoader(load_fn, second_level=MemoryCache(), fresh_for=60, name="rows")
 
 
 async def test_pairs_of_a_batch_that_is_waited_for_come_from_the_cache_too() -> None:
@@ -659,7 +682,7 @@ async def test_an_iterator_that_cannot_be_closed_is_read_all_the_same() -> None:
         return Pairs(keys)
 
     cache = MemoryCache()
-    assert await DataLoader(pairs, second_level=cache, fresh_for=60).load_many([1, 2]) == [1, 2]
+    assert await DataLoader(pairs, second_level=cache, fresh_for=60, name="l").load_many([1, 2]) == [1, 2]
     await drain(cache)
 
 
@@ -680,3 +703,69 @@ async def test_what_is_nothing_to_the_cache_is_a_missing_key_to_the_loader() -> 
     await cache.set_many([Entry(Namespace("l"), "1", found.leases["1"], NOTHING, 5)])
     loader = DataLoader(Table().mapping, second_level=cache, fresh_for=60, name="l", default="nobody")
     assert await loader.load(1) == "nobody"
+
+
+async def test_nobody_is_told_of_what_is_written_behind_the_callers() -> None:
+    cache = MemoryCache()
+    with record_batches() as batches:
+        await DataLoader(squares, second_level=cache, fresh_for=60).load(2)
+        await drain(cache)
+    assert batches == {"squares": [[2]]}
+    assert statistics(cache).written == 1
+
+
+def test_a_loop_that_ends_with_writes_under_way_says_nothing_of_them() -> None:
+    cache = Slow()
+    reports: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reports.append(context))
+        loader = DataLoader(squares, second_level=cache, fresh_for=60, max_batch_size=1)
+        for key in range(3):
+            await loader.load(key)
+            await asyncio.sleep(0)
+
+    asyncio.run(main())
+    gc.collect()
+    assert reports == []
+    assert cache.written == []
+
+
+async def test_parameters_of_different_types_have_different_values_although_they_are_equal() -> None:
+    cache = MemoryCache()
+
+    class App(Loaders):
+        @dataloader(second_level=cache, fresh_for=60)
+        async def shown(self, keys: list[int], *, by: object) -> list[str]:
+            return [f"{key} {by!r}" for key in keys]
+
+    for _ in range(2):
+        async with App() as loaders:
+            assert [await loaders.shown(by=by).load(1) for by in (1, 1.0, True)] == ["1 1", "1 1.0", "1 True"]
+        await drain(cache)
+    assert statistics(cache).hits == 3
+
+
+async def test_each_loop_writes_what_it_loaded() -> None:
+    cache, backend = MemoryCache(), Backend()
+
+    async def load(key: int) -> None:
+        await DataLoader(backend, second_level=cache, fresh_for=60, name="l").load(key)
+        await drain(cache)
+
+    await load(1)
+    for key in (2, 3):
+        thread = Thread(target=asyncio.run, args=(load(key),))
+        thread.start()
+        thread.join()
+    counts = statistics(cache)
+    assert (counts.written, counts.dropped, len(cache)) == (3, 0, 3)
+
+
+async def test_pairs_that_another_load_did_not_bring_in_time_are_asked_for_after_the_rest() -> None:
+    cache, table = MemoryCache(max_wait=1), Table(1, 2)
+    loader = SHAPES["pairs"](table, cache)
+    await cache.get_many(loader._backed.namespace, ["1"])  # type: ignore[union-attr]
+    assert await loader.load_many([1, 2]) == [Row(1, "row 1"), Row(2, "row 2")]
+    assert table.batches == [[2], [1]]
+    await drain(cache)

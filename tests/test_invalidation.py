@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -113,10 +114,40 @@ def test_a_change_is_of_a_tenant_and_keys_or_of_all() -> None:
     assert change_of(loader, (1, 2)) == LoaderChange("l", "2", "", frozenset({1, 2}))
 
 
-@pytest.mark.parametrize("loader", [DataLoader(Backend()), object()])
-def test_what_has_no_second_level_cannot_be_invalidated(loader: Any) -> None:
+def test_what_has_no_second_level_cannot_be_invalidated() -> None:
     with pytest.raises(ValueError, match="has no second_level"):
-        change_of(loader)
+        change_of(DataLoader(Backend()))
+
+
+class App(Loaders):
+    @dataloader(second_level=MemoryCache(), fresh_for=60)
+    async def rows(self, keys: list[int]) -> list[int]:
+        return keys
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"), [(App.rows, "<@dataloader App.rows>"), (App(), "App object"), (len, "built-in"), (None, "None")]
+)
+async def test_a_change_is_of_a_loader_of_an_instance_and_of_nothing_else(given: Any, shown: str) -> None:
+    with pytest.raises(TypeError, match=rf"as in AppLoaders\(...\).products, not of .*{shown}"):
+        await invalidate(given, [1])
+
+
+@pytest.mark.parametrize(("loaded", "said"), [(1.0, 1), (Decimal(2), 2), (True, 1), (3, Decimal("3.0"))])
+async def test_a_key_is_known_by_whatever_equal_number(loaded: Any, said: Any) -> None:
+    cache, backend = MemoryCache(), Backend()
+    for _ in range(2):
+        loader = DataLoader(backend, second_level=cache, fresh_for=60, name="l")
+        await loader.load(loaded)
+        await drain(cache)
+        await invalidate(loader, [said])
+    assert len(backend.batches) == 2
+
+
+@pytest.mark.parametrize("keys", ["12", b"12", 12])
+async def test_one_key_is_not_taken_for_several(keys: Any) -> None:
+    with pytest.raises(TypeError, match="a change takes an iterable of keys"):
+        await invalidate(App().rows, keys)
 
 
 def test_changes_add_up() -> None:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 
-from loader import Loaders, Snapshot, dataloader
+from loader import LoaderClosedError, Loaders, Snapshot, dataloader
 from loader.redis import BreakerState, RedisBus, RedisCache
 from loader.redis._message import MANY_KEYS, decode, encode
 from loader.second_level import Change, LoaderChange, MemoryCache, drain
@@ -348,6 +349,36 @@ async def test_a_bus_that_never_began_can_be_closed_and_a_client_of_the_callers_
         assert await client.ping()
 
 
+async def test_a_closed_bus_says_so_and_what_is_to_be_done_here_is_done(place: Place) -> None:
+    async with a_bus(place) as bus:
+        pass
+    cache, backend = MemoryCache(), Backend()
+    loaders = app(cache, backend)()
+    await loaders.flights.load(1)
+    await drain(cache)
+    for use in (
+        bus.start,
+        bus.__aenter__,
+        lambda: bus.invalidate(loaders.flights, [1]),
+        lambda: bus.invalidate_tags("x"),
+    ):
+        with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+            await use()
+    for follow in (bus.changes, lambda: bus.on_change(print, "x")):
+        with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+            follow()
+    await loaders.flights.load(1)
+    assert backend.batches == [[1], [1]]
+    await bus.aclose()
+    await drain(cache)
+
+
+async def test_changes_of_a_bus_that_was_not_opened_are_refused(place: Place) -> None:
+    async with Redis.from_url(place.url) as client:
+        with pytest.raises(LoaderClosedError, match="does not hear anything yet"):
+            RedisBus(client, prefix=place.prefix).changes("flights")
+
+
 async def test_a_loader_without_a_second_level_cannot_be_announced(place: Place) -> None:
     async with a_bus(place) as bus:
         loaders = app(MemoryCache(), Backend())()
@@ -361,6 +392,31 @@ async def test_a_loader_without_a_second_level_cannot_be_announced(place: Place)
 def test_times_that_make_no_sense_are_refused(options: Any) -> None:
     with pytest.raises(ValueError, match="above 0 and finite"):
         RedisBus(Redis(), **options)
+
+
+@pytest.mark.parametrize("name", ["timeout", "retry_after", "heartbeat", "wait", "max_wait"])
+def test_what_is_no_number_is_refused(name: str) -> None:
+    options: Any = {name: "1"}
+    with pytest.raises(TypeError, match=f"{name} takes a number, not '1'"):
+        RedisBus(Redis(), **options)
+
+
+@pytest.mark.parametrize("client", ["redis://127.0.0.1", RedisCluster("127.0.0.1")])
+def test_what_is_no_asyncio_client_of_one_server_is_refused(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"has to be a redis.asyncio.Redis, not .*from_url"):
+        RedisBus(client)
+
+
+async def test_the_log_says_once_that_it_does_not_hear(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    server.kill()
+    async with RedisBus.from_url(server.url, prefix="test", retry_after=0.05) as bus:
+        assert not await bus.start(wait=0.3)
+        server.start()
+        await until(lambda: bus.statistics().connected)
+        server.kill()
+        await until(lambda: len(caplog.records) > 1)
+    said = ["test:changes: changes are not heard until the server is back" in each for each in caplog.messages]
+    assert said == [True, True]
 
 
 def test_a_change_of_very_many_keys_travels_as_a_change_of_all() -> None:

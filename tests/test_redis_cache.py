@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from redis import Redis as SyncRedis
 from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
-from loader import DataLoader, Loaders, dataloader
+from loader import DataLoader, LoaderClosedError, Loaders, dataloader
 from loader.redis import BreakerState, RedisCache
 from loader.redis import _cache as cache_module
 from loader.redis._scripts import MANY_PARAMETERS
@@ -44,10 +45,9 @@ class Table:
         self.batches.append(keys)
         return {key: Row(key, "x" * self.size) for key in keys if key < 1000}
 
-    def loader(self, cache: RedisCache, **options: Any) -> DataLoader[int, Row | None]:
-        return DataLoader(
-            self.rows, second_level=cache, default=None, **{"fresh_for": 60, "missing_fresh_for": 60} | options
-        )
+    def loader(self, cache: RedisCache, name: str = "table", **options: Any) -> DataLoader[int, Row | None]:
+        times = {"fresh_for": 60, "missing_fresh_for": 60} | options
+        return DataLoader(self.rows, name=name, second_level=cache, default=None, **times)
 
 
 @asynccontextmanager
@@ -81,7 +81,7 @@ async def test_a_batch_of_very_many_keys_is_asked_for_in_parts(place: Place, mon
             await drain(cache)
         assert [len(batch) for batch in table.batches] == [250]
         assert cache.statistics().round_trips == 9
-        await cache.delete_many(Namespace(f"{__name__}.Table.rows"), [str(key) for key in range(250)])
+        await cache.delete_many(Namespace("table"), [str(key) for key in range(250)])
         await table.loader(cache).load_many(range(250))
         assert [len(batch) for batch in table.batches] == [250, 250]
 
@@ -345,6 +345,19 @@ async def test_closing_writes_what_is_to_be_written_and_after_it_everything_come
     assert repr(again) == f"<RedisCache {place.prefix}: breaker closed>"
 
 
+@pytest.mark.logs
+async def test_a_closed_cache_cannot_be_opened_again_and_says_that_it_deletes_nothing(
+    place: Place, reports: list[str]
+) -> None:
+    async with a_cache(place) as cache:
+        pass
+    with pytest.raises(LoaderClosedError, match="was closed: make a new one"):
+        await cache.__aenter__()
+    assert reports == []
+    await invalidate(Table().loader(cache), [1])
+    assert ["was closed: make a new one" in report for report in reports] == [True]
+
+
 async def test_closing_deletes_what_is_owed_if_the_server_is_there(server: Server) -> None:
     async with a_cache(server) as other:
         found = await other.get_many(NAMESPACE, ["1"])
@@ -384,3 +397,16 @@ def test_numbers_that_make_no_sense_are_refused(options: Any, says: str) -> None
 def test_a_client_that_makes_text_of_bytes_is_refused() -> None:
     with pytest.raises(ValueError, match="decode_responses"):
         RedisCache(Redis(decode_responses=True))
+
+
+@pytest.mark.parametrize("client", ["redis://127.0.0.1", SyncRedis(), Redis, None])
+def test_what_is_no_asyncio_client_is_refused(client: Any) -> None:
+    with pytest.raises(TypeError, match=r"a redis.asyncio.Redis or redis.asyncio.RedisCluster, not .*from_url"):
+        RedisCache(client)
+
+
+@pytest.mark.parametrize("name", ["timeout", "retry_after", "max_value_bytes", "lease_for", "max_wait", "jitter"])
+@pytest.mark.parametrize("value", ["1", None, True])
+def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"{name} takes a number, not {value!r}"):
+        RedisCache.from_url("redis://127.0.0.1", **{name: value})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ class Server:
         self.calls = 0
         self.probes = 0
         self.owes = False
-        self.guard = Guard(timeout=0.25, retry_after=1.0, probe=self.probe, owes=lambda: self.owes)
+        self.guard = Guard(timeout=0.25, retry_after=1.0, probe=self.probe, owes=lambda: self.owes, who="the cache")
 
     async def answer(self) -> str:
         self.calls += 1
@@ -66,6 +67,19 @@ async def test_a_failure_costs_its_time_once_and_then_nothing(state: str, costs:
     assert server.calls == 1
     assert server.state_of() is BreakerState.OPEN
     assert isinstance(server.guard.last_error, ConnectionError if state == "down" else TimeoutError)
+
+
+async def test_the_log_says_once_that_a_server_fails_and_again_when_it_does_so_after_it_was_back(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server()
+    for state in ("down", "up", "down"):
+        server.state = state
+        for _ in range(3):
+            await server.ask()
+            await asyncio.sleep(2)
+    said = "'the cache': the server failed, and is not used until it is back: ConnectionError('down')"
+    assert caplog.record_tuples == [("loader", logging.WARNING, said)] * 2
 
 
 async def test_after_a_while_one_call_in_the_background_finds_out_and_nobody_waits_for_it() -> None:
@@ -146,7 +160,7 @@ async def test_a_failure_during_the_look_counts_although_the_look_succeeds() -> 
     async def slow_probe() -> None:
         await gate.wait()
 
-    guard = server.guard = Guard(timeout=10, retry_after=1, probe=slow_probe, owes=lambda: False)
+    guard = server.guard = Guard(timeout=10, retry_after=1, probe=slow_probe, owes=lambda: False, who="the cache")
 
     async def fail(wait: float) -> None:
         await asyncio.sleep(wait)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from threading import Barrier, Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loader.redis import RedisCache
 from loader.second_level import NOTHING, Entry, Found, MemoryCache, Namespace, SecondLevelCache, drain
+from tests.fakes import turns
 from tests.redis_servers import Place, place
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ async def test_a_memory_takes_back_what_somebody_got_who_was_cancelled_while_wai
     waiting = asyncio.ensure_future(cache.get_many(NAMESPACE, ["1", "2", "3"], wait=True))
     await asyncio.sleep(0)
     await cache.set_many([Entry(NAMESPACE, key, first.leases[key], NOTHING, 0) for key in ("1", "2")])
-    await asyncio.sleep(0)
+    await turns(3)
     await cache.delete_many(NAMESPACE, ["2"])
     others = await cache.get_many(NAMESPACE, ["1", "2"])
     assert ([*others.leases], others.busy) == (["2"], ["1"])
@@ -223,3 +225,46 @@ def test_a_memory_that_makes_no_sense_is_refused(options: Any, error: type[Excep
 
 async def test_nothing_is_left_to_wait_for_where_nothing_was_written() -> None:
     await drain(MemoryCache())
+
+
+def test_loops_of_several_threads_share_a_memory_and_none_waits_for_longer_than_the_bound() -> None:
+    cache = MemoryCache(max_wait=30, lease_for=60)
+    waiting = Barrier(2, timeout=10)
+    found: list[Found] = []
+
+    async def wait_for_it() -> None:
+        asyncio.get_running_loop().set_debug(True)  # refuses calls from another thread that nobody made safe
+        look = asyncio.ensure_future(cache.get_many(NAMESPACE, ["1"], wait=True))
+        await asyncio.sleep(0)
+        waiting.wait()
+        async with asyncio.timeout(20):
+            found.append(await look)
+
+    async def write_it() -> None:
+        lease = (await cache.get_many(NAMESPACE, ["1"])).leases["1"]
+        thread = Thread(target=asyncio.run, args=(wait_for_it(),))
+        thread.start()
+        waiting.wait()
+        await cache.set_many([Entry(NAMESPACE, "1", lease, "one", 60)])
+        await asyncio.to_thread(thread.join)
+
+    asyncio.run(write_it())
+    assert [data(each) for each in found] == [{"1": "one"}]
+
+
+async def test_a_waiter_whose_loop_is_closed_or_who_has_just_left_keeps_nobody_from_writing() -> None:
+    cache = MemoryCache(max_wait=30, lease_for=60)
+    leases = (await cache.get_many(NAMESPACE, ["1", "2"])).leases
+    other = asyncio.new_event_loop()
+    abandoned = other.create_future()
+    other.close()
+    cache._waiting.add(abandoned)
+    leaving = asyncio.ensure_future(cache.get_many(NAMESPACE, ["1"], wait=True))
+    await asyncio.sleep(0)
+    await cache.set_many([Entry(NAMESPACE, "2", leases["2"], "two", 60)])
+    leaving.cancel()
+    await asyncio.sleep(0)
+    await cache.set_many([Entry(NAMESPACE, "1", leases["1"], "one", 60)])
+    assert data(await cache.get_many(NAMESPACE, ["1", "2"])) == {"1": "one", "2": "two"}
+    assert not cache._waiting
+    await asyncio.gather(leaving, return_exceptions=True)

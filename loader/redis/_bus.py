@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing, suppress
 from contextvars import Context
 from dataclasses import dataclass
@@ -11,8 +12,10 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 from uuid import uuid4
 
-from loader import Debouncer, Keyed
-from loader.redis._client import check_client, client_from
+from redis.asyncio import Redis
+
+from loader import Debouncer, Keyed, LoaderClosedError
+from loader.redis._client import check_client, check_numbers, client_from
 from loader.redis._following import Follower, Following
 from loader.redis._guard import BreakerState, Guard, end
 from loader.redis._message import decode, encode
@@ -23,11 +26,12 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from redis.asyncio import Redis
     from redis.asyncio.client import PubSub
 
     from loader import DataLoader, Snapshot
     from loader.redis._following import About, Action
+
+_log = logging.getLogger("loader")
 
 _ANYTHING = Change(anything=True)
 
@@ -81,6 +85,7 @@ class RedisBus:
         max_wait: How long they may go on before.
 
     Raises:
+        TypeError: If the client is none of redis-py's asyncio, or a time no number.
         ValueError: If a time makes no sense, or the client decodes responses.
 
     Examples:
@@ -104,7 +109,8 @@ class RedisBus:
         wait: float = 0.05,
         max_wait: float = 0.5,
     ) -> None:
-        check_client(client)
+        check_client(client, Redis)
+        check_numbers(timeout=timeout, retry_after=retry_after, heartbeat=heartbeat, wait=wait, max_wait=max_wait)
         for name, value in (("timeout", timeout), ("retry_after", retry_after), ("heartbeat", heartbeat)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
@@ -115,15 +121,21 @@ class RedisBus:
         self._heartbeat = heartbeat
         self._sender = uuid4().hex
         self._guard = Guard(
-            timeout=timeout, retry_after=retry_after, probe=self._make_up, owes=lambda: bool(self._unheard)
+            timeout=timeout,
+            retry_after=retry_after,
+            probe=self._make_up,
+            owes=lambda: bool(self._unheard),
+            who=self,
         )
         self._followers: set[Follower] = set()
         self._streams: set[Following] = set()
         self._telling: Keyed[Follower, None] = Keyed(
             Follower.act, lambda act: Debouncer(act, wait=wait, max_wait=max_wait), name="followers of changes"
         )
+        self._closed = False
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
+        self._warned = False  # that it does not hear
         self._unheard = 0  # changes that the others could not be told of
         self._connections = self._sent = self._unsent = self._received = self._unreadable = 0
         self._last_error: Exception | None = None
@@ -149,7 +161,11 @@ class RedisBus:
 
         Returns:
             Whether it hears.
+
+        Raises:
+            LoaderClosedError: If it was closed.
         """
+        self._refuse_if_closed()
         if self._listener is None:
             loop = asyncio.get_running_loop()
             self._listener = Context().run(loop.create_task, self._listen())
@@ -174,6 +190,8 @@ class RedisBus:
             Whether the others were told. If not, they are, as soon as the server is back.
 
         Raises:
+            LoaderClosedError: If the bus was closed. What is said to be done here is done.
+            TypeError: If it is no loader of an instance, or `keys` is a string or not iterable.
             ValueError: If the loader has no second-level cache.
             SecondLevelError: If a key has no text.
 
@@ -186,6 +204,7 @@ class RedisBus:
         return await self._announce(await invalidate_tags(*tags))
 
     async def _announce(self, change: Change) -> bool:
+        self._refuse_if_closed()
         self._wake(change)
         try:
             told = await self._guard.call(partial(self._publish, change))
@@ -227,7 +246,11 @@ class RedisBus:
 
         Returns:
             What ends it.
+
+        Raises:
+            LoaderClosedError: If the bus was closed.
         """
+        self._refuse_if_closed()
         follower = Follower(action, about)
         self._followers.add(follower)
 
@@ -246,7 +269,16 @@ class RedisBus:
         return self.on_change(lambda _: snapshot.invalidate(), *about)
 
     def changes(self, *about: About) -> Following:
-        """What changes of tags and loaders, as an async iterator for a subscription, which closes it."""
+        """What changes of tags and loaders, as an async iterator for a subscription, which closes it.
+
+        Raises:
+            LoaderClosedError: If the bus was closed, or was not opened yet: nothing would ever come.
+        """
+        if self._listener is None:
+            self._refuse_if_closed()
+            raise LoaderClosedError(
+                f"{self!r} does not hear anything yet: enter it with `async with`, or await start()"
+            )
         following = Following(lambda: stop())  # noqa: PLW0108  # it is made in the next line
         ends = self.on_change(following._tell, *about)
         self._streams.add(following)
@@ -273,6 +305,9 @@ class RedisBus:
                     await self._hear(pubsub)
             except Exception as error:  # noqa: BLE001  # a server that is none can make a client raise anything
                 self._last_error = error
+                if not self._warned:
+                    self._warned = True
+                    _log.warning("%s: changes are not heard until the server is back: %r", self._channel, error)
             finally:
                 self._listening.clear()
             await asyncio.sleep(self._retry_after)
@@ -293,6 +328,7 @@ class RedisBus:
             if message["type"] == "subscribe":
                 # Also when the client has connected again by itself: what was said meanwhile is lost.
                 self._connections += 1
+                self._warned = False
                 self._listening.set()
                 await self._take(_ANYTHING)
             elif message["type"] == "message":
@@ -318,8 +354,11 @@ class RedisBus:
     async def aclose(self) -> None:
         """Hear and say no more, end all `changes()`, and drop what who follows was to be told.
 
+        It cannot be opened again.
+
         Cancellation: It may have to be called again.
         """
+        self._closed = True
         if self._listener is not None:
             await end(self._listener)
         for stream in self._streams:
@@ -329,6 +368,10 @@ class RedisBus:
         await self._guard.aclose()
         if self._owns_client:
             await self._client.aclose()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: make a new one")
 
     async def __aenter__(self) -> Self:
         await self.start()

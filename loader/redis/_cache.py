@@ -11,9 +11,12 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
+from redis.asyncio import Redis
+from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError
 
-from loader.redis._client import check_client, client_from
+from loader import LoaderClosedError
+from loader.redis._client import check_client, check_numbers, client_from
 from loader.redis._codec import MsgspecCodec
 from loader.redis._guard import BreakerState, Guard
 from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
@@ -23,9 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
-
-    from redis.asyncio import Redis
-    from redis.asyncio.cluster import RedisCluster
 
     from loader.second_level import Codec, Entry, Namespace
 
@@ -92,6 +92,7 @@ class RedisCache:
         jitter: By which part of `fresh_for` a value may expire earlier, from 0 to 1.
 
     Raises:
+        TypeError: If the client is none of redis-py's asyncio, or a number none.
         ValueError: If a number makes no sense, or the client decodes responses.
 
     Examples:
@@ -119,7 +120,7 @@ class RedisCache:
         max_wait: float = 0.2,
         jitter: float = 0.1,
     ) -> None:
-        check_client(client)
+        check_client(client, Redis, RedisCluster)
         for name, value, least in (
             ("timeout", timeout, 0.001),
             ("retry_after", retry_after, 0.0),
@@ -127,20 +128,27 @@ class RedisCache:
             ("lease_for", lease_for, 0.001),
             ("max_wait", max_wait, 0.0),
         ):
+            check_numbers(**{name: value})
             if not least <= value < float("inf"):
                 raise ValueError(f"{name} must be at least {least} and finite, not {value!r}")
+        check_numbers(jitter=jitter)
         if not 0 <= jitter <= 1:
             raise ValueError(f"jitter is a part of fresh_for, from 0 to 1, not {jitter!r}")
         self.codec: Codec = MsgspecCodec() if codec is None else codec
         self._client = client
         self._owns_client = False
+        self._closed = False
         self._prefix = quote(prefix, safe="")
         self._max_value_bytes = max_value_bytes
         self._lease_for = max(1, round(1000 * lease_for))
         self._max_wait = max_wait
         self._jitter = jitter
         self._guard = Guard(
-            timeout=timeout, retry_after=retry_after, probe=self._make_up, owes=lambda: bool(self._owed)
+            timeout=timeout,
+            retry_after=retry_after,
+            probe=self._make_up,
+            owes=lambda: bool(self._owed),
+            who=self,
         )
         # What is to be deleted and may not have been: keys by the state of their loader, "" for all of them. It is
         # neither read nor written. The number tells one deletion of a key from the next.
@@ -192,7 +200,12 @@ class RedisCache:
                 self._refused += 0 if refused is None else refused[0]
 
     async def delete_many(self, namespace: Namespace, keys: Sequence[str] | None) -> None:
-        """As `SecondLevelCache` says. What cannot be deleted now is, as soon as the server is back."""
+        """As `SecondLevelCache` says. What cannot be deleted now is, as soon as the server is back.
+
+        Raises:
+            LoaderClosedError: If the cache was closed: nothing would ever be deleted.
+        """
+        self._refuse_if_closed()
         state = self._state(namespace)
         self._deletions += 1
         rows = [""] if keys is None else [self._row(namespace, key) for key in keys]
@@ -211,16 +224,24 @@ class RedisCache:
     async def aclose(self) -> None:
         """Write what is to be written and delete what is owed, if the server is there, and call it no more.
 
+        It cannot be opened again. Loads that come later get everything from the backend.
+
         Cancellation: Something may be left that was to be written or deleted.
         """
         await drain(self)
+        self._closed = True
         if self._owed:
             await self._guard.attempt(self._make_up)
         await self._guard.aclose()
         if self._owns_client:
             await self._client.aclose()
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: make a new one")
+
     async def __aenter__(self) -> Self:
+        self._refuse_if_closed()
         return self
 
     async def __aexit__(

@@ -22,11 +22,26 @@ def client_from(url: str, *, max_connections: int, timeout: float) -> Redis:
     return Redis.from_pool(pool)
 
 
-def check_client(client: Any) -> None:
-    """Refuse a client that makes text of what it reads, since values are bytes.
+def check_client(client: Any, *kinds: type[Any]) -> None:
+    """Refuse what is no client of these kinds, and one that makes text of what it reads, since values are bytes.
 
     Raises:
-        ValueError: If it does.
+        TypeError: If it is none.
+        ValueError: If it makes text.
     """
+    if not isinstance(client, kinds):
+        expected = " or ".join(f"redis.asyncio.{kind.__name__}" for kind in kinds)
+        raise TypeError(f"the client has to be a {expected}, not {client!r}; from_url(...) takes an address")
     if client.get_encoder().decode_responses:
         raise ValueError(f"{client!r} was made with decode_responses=True: give a client that leaves bytes as they are")
+
+
+def check_numbers(**numbers: object) -> None:
+    """Refuse what is no number.
+
+    Raises:
+        TypeError: If one is none.
+    """
+    for name, value in numbers.items():
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise TypeError(f"{name} takes a number, not {value!r}")

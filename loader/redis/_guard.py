@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextvars import Context
 from enum import Enum
 from typing import TYPE_CHECKING, TypeVar, final
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 T = TypeVar("T")
+
+_log = logging.getLogger("loader")
 
 
 class BreakerState(Enum):
@@ -34,6 +37,7 @@ class Guard:
         retry_after: How many seconds the server is left alone.
         probe: That one call; it also makes up for what could not be done meanwhile.
         owes: Whether there is something to be made up for, so that somebody has to find out even if nobody asks.
+        who: Whose server it is: what the log says when it fails, once until it is back.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class Guard:
         retry_after: float,
         probe: Callable[[], Awaitable[object]],
         owes: Callable[[], bool],
+        who: object,
     ) -> None:
         self.timeout: float = timeout
         self.state: BreakerState = BreakerState.CLOSED
@@ -52,6 +57,8 @@ class Guard:
         self._retry_after = retry_after
         self._probe = probe
         self._owes = owes
+        self._who = who
+        self._warned = False
         self._retry_at = 0.0
         self._closed = False
         self._probing: Task[None] | None = None
@@ -94,6 +101,9 @@ class Guard:
         if self.state is BreakerState.CLOSED:
             self.opened += 1
         self.state = BreakerState.OPEN
+        if not self._warned:
+            self._warned = True
+            _log.warning("%r: the server failed, and is not used until it is back: %r", self._who, error)
         self._retry_at = asyncio.get_running_loop().time() + self._retry_after
         self.look_again()
 
@@ -118,6 +128,7 @@ class Guard:
         try:
             if await self.attempt(probe) and self.state is BreakerState.HALF_OPEN:
                 self.state = BreakerState.CLOSED
+                self._warned = False
         finally:
             if self.state is BreakerState.HALF_OPEN:  # cancelled
                 self.state = BreakerState.OPEN

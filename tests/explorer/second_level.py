@@ -144,11 +144,11 @@ def watch_memory(world: World, cache: MemoryCache) -> None:
     """At the end nobody may wait, or hold a lease that has not run out, unless what was to give it back was broken."""
 
     def leases() -> list[Any]:
-        if backing_of(cache)._writes.statistics().failures:
+        if any(writes.statistics().failures for writes in backing_of(cache)._writes.values()):
             return []
         return [each for each in cache._slots.values() if each.stored is None and each.until > world.loop.time()]
 
-    world.expect("waiting", lambda: cache._changed._waiting, {})
+    world.expect("waiting", lambda: cache._waiting, set())
     world.expect("leases", leases, [])
 
 
