@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 from sqlalchemy import URL, Connection, NullPool, inspect, text
@@ -54,7 +54,21 @@ def attached(url: URL) -> Iterator[None]:
 
 
 async def _prepare(url: URL) -> None:
-    async with _connected(url) as connection, connection.begin():
+    async with _connected(url) as connection:
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        building = asyncio.create_task(_prepare_over(connection, url))
+        try:
+            await asyncio.shield(building)
+        except asyncio.CancelledError:
+            # A connection of asyncpg's whose executemany is cancelled while it sends cannot be closed: it is cut off.
+            raw.terminate()
+            building.cancel()
+            await asyncio.gather(building, return_exceptions=True)
+            raise
+
+
+async def _prepare_over(connection: AsyncConnection, url: URL) -> None:
+    async with connection.begin():
         # The lock ends with the transaction, and what a killed process had done in it is as if it had never been.
         await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BUILDING})
         await connection.run_sync(_build_unless_usable, url)

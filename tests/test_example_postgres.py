@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -161,6 +162,31 @@ def test_a_start_that_is_killed_leaves_nothing_that_the_next_one_trips_over(
     empty: URL, small: None, moment: str
 ) -> None:
     kill_at(str(empty), MOMENTS[moment])
+    prepared(empty)
+    assert counts(empty) == COMPLETE
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT])
+def test_a_start_that_is_interrupted_while_it_inserts_ends_and_lets_others_build(
+    empty: URL, small: None, how: signal.Signals
+) -> None:
+    inserting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT%flights%'"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+        env=environment(**{build.VARIABLE: str(empty)}), cwd=ROOT, stderr=subprocess.PIPE, text=True,
+    ) as interrupted:  # fmt: skip
+        while execute(empty, inserting) == [0]:
+            assert interrupted.poll() is None
+        interrupted.send_signal(how)
+        try:
+            said = interrupted.communicate(timeout=10)[1]
+        finally:
+            interrupted.kill()
+    assert said.endswith(" failed\n")
+    assert said.count("\n") == 1
+    assert interrupted.returncode == 128 + how
     prepared(empty)
     assert counts(empty) == COMPLETE
 
