@@ -5,7 +5,6 @@ What SQLite and PostgreSQL have in common is here; `sqlite` and `postgres` say w
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 import zlib
@@ -17,7 +16,7 @@ from sqlalchemy import URL, Connection, func, insert, make_url, select, update
 from sqlalchemy.exc import ArgumentError
 
 from example_app import models, rows
-from example_app.settings import Settings, StartError, variable
+from example_app.settings import Settings, StartError, variable, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,5 +129,5 @@ def bad_url(chosen: str) -> UnusableDatabaseError:
     """What to say of a URL that leads nowhere; without its password."""
     return UnusableDatabaseError(
         f"{VARIABLE} must be sqlite+aiosqlite:///PATH, with the path of a file, "
-        f"or postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE, not {re.sub('(?<=:)[^:@/]*(?=@)', '***', chosen)!r}"
+        f"or postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE, not {without_password(chosen)!r}"
     )
