@@ -108,6 +108,11 @@ def progress(where: object) -> Iterator[None]:
     say(f" done in {time.monotonic() - started:.1f} s\n")
 
 
+def say_that_we_wait(where: object) -> None:
+    """Say on standard error that another process has the lock of the builds."""
+    say(f"Waiting for another process that builds {where}\n")
+
+
 def say(text: str) -> None:
     """Show progress at once."""
     print(text, end="", file=sys.stderr, flush=True)

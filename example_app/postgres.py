@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from example_app import build, models
 from example_app.build import VARIABLE, UnusableDatabaseError, bad_url
-from example_app.database import SCHEMA, engine_for
+from example_app.database import CONNECT_SECONDS, SCHEMA, engine_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -70,7 +70,9 @@ async def _prepare(url: URL) -> None:
 async def _prepare_over(connection: AsyncConnection, url: URL) -> None:
     async with connection.begin():
         # The lock ends with the transaction, and what a killed process had done in it is as if it had never been.
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BUILDING})
+        if not await connection.scalar(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": BUILDING}):
+            build.say_that_we_wait(url.render_as_string())
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BUILDING})
         await connection.run_sync(_build_unless_usable, url)
 
 
@@ -119,6 +121,10 @@ async def _connected(url: URL) -> AsyncIterator[AsyncConnection]:
 def _in_one_line(url: URL) -> Iterator[None]:
     try:
         yield
+    except TimeoutError as error:
+        raise UnusableDatabaseError(
+            f"cannot use {url.render_as_string()}: no PostgreSQL answered there within {CONNECT_SECONDS} s"
+        ) from error
     except (OSError, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         reason = getattr(error, "orig", None) or error
         raise UnusableDatabaseError(

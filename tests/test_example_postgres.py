@@ -15,14 +15,14 @@ from unittest import mock
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
-from example_app import build, models
+from example_app import build, database, models
 from example_app.database import SCHEMA, Database
 from example_app.loaders import AppLoaders
 from example_app.schema import schema
 from example_app.service import Service
 from tests.postgres import SERVER, database_on
 from tests.test_example_app import environment
-from tests.test_example_build import COMPLETE, MOMENTS, kill_at, small, start
+from tests.test_example_build import COMPLETE, MOMENTS, kill_at, see_one_wait_for_another, small, start
 from tests.test_example_data import ROOT, built, flight, in_order
 from tests.test_example_schema import ACCEPTANCE, DEEP
 from tests.test_example_server import start_two_at_once
@@ -155,6 +155,18 @@ def test_two_starts_at_once_both_come_up_on_one_build(empty: URL) -> None:
     assert [process.returncode for process in processes] == [0, 0], said
     assert "".join(said).count("done in") == 1
     assert counts(empty)[-1] == 27004
+
+
+def test_a_start_that_waits_for_another_says_so(empty: URL) -> None:
+    see_one_wait_for_another(str(empty), str(empty))
+
+
+def test_a_server_that_is_no_postgresql_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = SERVER.set(port=silent.getsockname()[1])
+        with pytest.raises(build.UnusableDatabaseError, match=r": no PostgreSQL answered there within [\d.]+ s$"):
+            prepared(url)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
