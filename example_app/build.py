@@ -99,8 +99,8 @@ def stamp(connection: Connection) -> int:
 def progress(where: object) -> Iterator[None]:
     """Say on standard error that a build begins, and how it ends; `fill` says the rest of the line."""
     started = time.monotonic()
-    say(f"Building {where}:")
     try:
+        say(f"Building {where}:")
         yield
     except BaseException:
         say(" failed\n")

@@ -178,7 +178,7 @@ def test_a_start_that_is_killed_leaves_nothing_that_the_next_one_trips_over(
     assert counts(empty) == COMPLETE
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_a_start_that_is_interrupted_while_it_inserts_ends_and_lets_others_build(
     empty: URL, small: None, how: signal.Signals
 ) -> None:
