@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     query = commands.add_parser("query", help="answer one query here, and show the statements that it took")
     query.add_argument("graphql", help="the query; - reads it from standard input")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         return _run(options)
     except ModuleNotFoundError as error:
@@ -39,7 +41,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"the module {error.name} is missing: install the demo with pip install -e '.[demo]'")
     except KeyboardInterrupt:
-        return 130
+        return 128 + (signal.SIGTERM if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL else signal.SIGINT)
+
+
+def _interrupt(*_: object) -> None:
+    """End as with Ctrl+C, so that a build says that it failed; a second SIGTERM ends at once."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.raise_signal(signal.SIGINT)
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -115,8 +123,10 @@ async def _answer(url: URL, settings: Settings, query: str) -> int:
     print(f"{_count(len(statements), 'statement')}, {seconds * 1000:.0f} ms", file=sys.stderr)
     try:
         print(json.dumps(answer, indent=2), flush=True)
-    except BrokenPipeError:  # as with `| head`: leave nothing for the interpreter to flush at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # leave nothing to flush at exit
+        if not isinstance(error, BrokenPipeError):  # which is no mistake: `| head`
+            return _fail(f"cannot write the answer: {error.strerror}")
     return 1 if result.errors else 0
 
 

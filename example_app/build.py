@@ -5,7 +5,6 @@ What SQLite and PostgreSQL have in common is here; `sqlite` and `postgres` say w
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 import zlib
@@ -17,7 +16,7 @@ from sqlalchemy import URL, Connection, func, insert, make_url, select, update
 from sqlalchemy.exc import ArgumentError
 
 from example_app import models, rows
-from example_app.settings import Settings, StartError, variable
+from example_app.settings import Settings, StartError, variable, without_password
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,13 +99,18 @@ def stamp(connection: Connection) -> int:
 def progress(where: object) -> Iterator[None]:
     """Say on standard error that a build begins, and how it ends; `fill` says the rest of the line."""
     started = time.monotonic()
-    say(f"Building {where}:")
     try:
+        say(f"Building {where}:")
         yield
     except BaseException:
         say(" failed\n")
         raise
     say(f" done in {time.monotonic() - started:.1f} s\n")
+
+
+def say_that_we_wait(where: object) -> None:
+    """Say on standard error that another process has the lock of the builds."""
+    say(f"Waiting for another process that builds {where}\n")
 
 
 def say(text: str) -> None:
@@ -130,5 +134,5 @@ def bad_url(chosen: str) -> UnusableDatabaseError:
     """What to say of a URL that leads nowhere; without its password."""
     return UnusableDatabaseError(
         f"{VARIABLE} must be sqlite+aiosqlite:///PATH, with the path of a file, "
-        f"or postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE, not {re.sub('(?<=:)[^:@/]*(?=@)', '***', chosen)!r}"
+        f"or postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE, not {without_password(chosen)!r}"
     )

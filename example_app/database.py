@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SCHEMA = "strawberry_loader_demo"
 """Where the tables are in PostgreSQL."""
 
+CONNECT_SECONDS = 5
+"""How long a PostgreSQL server may take to answer."""
+
 DATA_EXCEPTION = "22"
 """What the SQL standard's codes begin with for a value that cannot be."""
 
@@ -50,7 +53,7 @@ class Statement:
 def engine_for(url: URL, **options: Any) -> AsyncEngine:
     """An engine whose tables are where the demo has them."""
     if url.drivername.startswith("postgresql"):
-        options["connect_args"] = {"server_settings": {"search_path": SCHEMA}, "timeout": 10}
+        options["connect_args"] = {"server_settings": {"search_path": SCHEMA}, "timeout": CONNECT_SECONDS}
     return create_async_engine(url, **options)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 from sqlalchemy import URL, Connection, NullPool, inspect, text
@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from example_app import build, models
 from example_app.build import VARIABLE, UnusableDatabaseError, bad_url
-from example_app.database import SCHEMA, engine_for
+from example_app.database import CONNECT_SECONDS, SCHEMA, engine_for
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -54,9 +54,25 @@ def attached(url: URL) -> Iterator[None]:
 
 
 async def _prepare(url: URL) -> None:
-    async with _connected(url) as connection, connection.begin():
+    async with _connected(url) as connection:
+        raw: Any = (await connection.get_raw_connection()).driver_connection
+        building = asyncio.create_task(_prepare_over(connection, url))
+        try:
+            await asyncio.shield(building)
+        except asyncio.CancelledError:
+            # A connection of asyncpg's whose executemany is cancelled while it sends cannot be closed: it is cut off.
+            raw.terminate()
+            building.cancel()
+            await asyncio.gather(building, return_exceptions=True)
+            raise
+
+
+async def _prepare_over(connection: AsyncConnection, url: URL) -> None:
+    async with connection.begin():
         # The lock ends with the transaction, and what a killed process had done in it is as if it had never been.
-        await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BUILDING})
+        if not await connection.scalar(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": BUILDING}):
+            build.say_that_we_wait(url.render_as_string())
+            await connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": BUILDING})
         await connection.run_sync(_build_unless_usable, url)
 
 
@@ -105,6 +121,10 @@ async def _connected(url: URL) -> AsyncIterator[AsyncConnection]:
 def _in_one_line(url: URL) -> Iterator[None]:
     try:
         yield
+    except TimeoutError as error:
+        raise UnusableDatabaseError(
+            f"cannot use {url.render_as_string()}: no PostgreSQL answered there within {CONNECT_SECONDS} s"
+        ) from error
     except (OSError, SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
         reason = getattr(error, "orig", None) or error
         raise UnusableDatabaseError(

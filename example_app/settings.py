@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
+from redis.asyncio.connection import parse_url
 from strawberry.http.websocket_origin import normalize_allowed_origins
 
 if TYPE_CHECKING:
@@ -27,6 +30,7 @@ class Settings:
     """The settings of one start of the service; their defaults suit a visitor on their own machine."""
 
     database_url: str = ""
+    redis_url: str = ""
     graphiql: bool = True
     introspection: bool = True
     allowed_origins: frozenset[str] = frozenset()
@@ -64,7 +68,12 @@ def _read(name: str, text: str) -> Any:
     try:
         return _READERS[name](text) if name in _READERS else _READERS[type(_DEFAULTS[name])](text)
     except ValueError as error:
-        raise SettingsError(f"{variable(name)} must be {error}, not {text!r:.100}") from None
+        raise SettingsError(f"{variable(name)} must be {error}, not {without_password(text)!r:.100}") from None
+
+
+def without_password(url: str) -> str:
+    """A URL, or what was to be one, that can be shown."""
+    return re.sub("(?<=:)[^:@/]*(?=@)", "***", url)
 
 
 def _yes_or_no(text: str) -> bool:
@@ -97,6 +106,18 @@ def _origins(text: str) -> frozenset[str]:
         raise ValueError("origins such as https://example.com with commas between them, or *") from None
 
 
+def _redis(text: str) -> str:
+    try:
+        parse_url(text)
+        path = urlsplit(text).path
+    except ValueError:
+        path = None
+    # Of a path that is no number, redis-py makes database 0; that of unix: is a file's.
+    if path is None or not (text.startswith("unix:") or re.fullmatch("/?|/[0-9]{1,9}", path)):
+        raise ValueError("redis://USER:PASSWORD@HOST:PORT/NUMBER, or the same with rediss:")
+    return text
+
+
 def _log(text: str) -> str:
     if text not in {"text", "json", "off"}:
         raise ValueError("text, json or off")
@@ -111,4 +132,5 @@ _READERS: dict[object, Any] = {
     str: str,
     "allowed_origins": _origins,
     "log": _log,
+    "redis_url": _redis,
 }

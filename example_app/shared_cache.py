@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 from sqlalchemy import inspect
 
+from example_app.settings import Settings, SettingsError, variable
 from loader.redis import MsgspecCodec, RedisBus, RedisCache
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from example_app.loaders import AppLoaders
     from example_app.models import Flight
 
-VARIABLE = "EXAMPLE_REDIS_URL"
+VARIABLE = variable("redis_url")
 PREFIX = "example_app"
 
 
@@ -39,7 +39,14 @@ def _unpack(model: Any, data: Any) -> Any:
     return model(**msgspec.structs.asdict(columns))
 
 
-URL = os.environ.get(VARIABLE)
+def _url() -> str:
+    try:
+        return Settings.from_environment().redis_url
+    except SettingsError:
+        return ""  # the start reads them, too, and ends with what is wrong
+
+
+URL = _url()
 CACHE = RedisCache.from_url(URL, prefix=PREFIX, codec=MsgspecCodec(enc_hook=_pack, dec_hook=_unpack)) if URL else None
 FRESH_FOR = 60.0 if URL else None  # seconds after which a process that heard of nothing reads anew
 

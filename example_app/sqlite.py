@@ -67,12 +67,7 @@ def attached(url: URL) -> Iterator[None]:
     place = path.with_name(f"{path.name}.serving")  # it stays empty
     try:
         with closing(sqlite3.connect(place, timeout=0, isolation_level=None)) as ours:
-            try:
-                ours.execute("BEGIN EXCLUSIVE")
-            except sqlite3.OperationalError as error:
-                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-            else:
+            if _is_locked_by(ours):
                 with _connect(path) as connection:
                     build.undo_delays(connection)
                     connection.commit()
@@ -151,9 +146,23 @@ def _pragma(connection: Connection, name: str) -> object:
 def _one_process_at_a_time(path: Path) -> Iterator[None]:
     # SQLite's own lock, on a file that stays empty: it works wherever SQLite does, and ends with its process.
     lock = path.with_name(f"{path.name}.lock")
-    with closing(sqlite3.connect(lock, timeout=PATIENCE, isolation_level=None)) as connection:
-        connection.execute("BEGIN EXCLUSIVE")
+    with closing(sqlite3.connect(lock, timeout=0, isolation_level=None)) as connection:
+        if not _is_locked_by(connection):
+            build.say_that_we_wait(path)
+            connection.execute(f"PRAGMA busy_timeout = {1000 * PATIENCE}")
+            connection.execute("BEGIN EXCLUSIVE")
         yield
+
+
+def _is_locked_by(connection: sqlite3.Connection) -> bool:
+    """Whether this connection gets the file for itself, at once."""
+    try:
+        connection.execute("BEGIN EXCLUSIVE")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+            raise
+        return False
+    return True
 
 
 def _build(path: Path) -> None:

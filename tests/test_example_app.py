@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -114,6 +115,17 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
         process.stdout.close()
         assert "Traceback" not in process.stderr.read()
         assert process.wait() == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, as on Linux")
+def test_an_answer_that_cannot_be_written_gets_one_line() -> None:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+            env=environment(), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=50,
+        )  # fmt: skip
+    _, line = ran.stderr.splitlines()
+    assert (ran.returncode, line) == (1, "example_app: cannot write the answer: No space left on device")
 
 
 @pytest.mark.parametrize("arguments", [["query", "{ __typename }"], ["--port", "0"]])

@@ -431,6 +431,18 @@ def kill_at(url: str, moment: str) -> None:
         killed.kill()
 
 
+def see_one_wait_for_another(url: str, where: str) -> None:
+    with start(url, MOMENTS["before the stamp"]) as builder:
+        assert builder.stderr is not None
+        assert builder.stderr.readline().endswith("stopped\n")
+        with start(url) as waiter:
+            assert waiter.stderr is not None
+            assert waiter.stderr.readline() == f"Waiting for another process that builds {where}\n"
+            builder.kill()
+            assert waiter.stderr.readline().startswith(f"Building {where}:")
+            assert waiter.wait() == 0
+
+
 def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
     url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
     processes = [start(url, most=30_000), start(url, most=30_000)]
@@ -439,6 +451,27 @@ def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
     assert "".join(said).count("done in") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"flights.db", "flights.db.lock"}
     assert counts(tmp_path / "flights.db")[-1] == 27004
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_in_a_build_ends_it_and_its_line(tmp_path: Path, how: signal.Signals) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+        env={**os.environ, build.VARIABLE: f"sqlite+aiosqlite:///{tmp_path}/flights.db"}, cwd=ROOT,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stderr is not None
+        said = process.stderr.read(8)
+        process.send_signal(how)
+        said += process.stderr.read()
+    assert (process.returncode, said.count("\n")) == (128 + how, 1)
+    assert said.endswith(" failed\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"flights.db.lock"}
+
+
+def test_a_start_that_waits_for_another_says_so(tmp_path: Path) -> None:
+    url = f"sqlite+aiosqlite:///{tmp_path}/flights.db"
+    see_one_wait_for_another(url, str(tmp_path / "flights.db"))
 
 
 @pytest.mark.parametrize("moment", [*MOMENTS, *OF_A_FILE])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -14,14 +15,14 @@ from unittest import mock
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 
-from example_app import build, models
+from example_app import build, database, models
 from example_app.database import SCHEMA, Database
 from example_app.loaders import AppLoaders
 from example_app.schema import schema
 from example_app.service import Service
 from tests.postgres import SERVER, database_on
 from tests.test_example_app import environment
-from tests.test_example_build import COMPLETE, MOMENTS, kill_at, small, start
+from tests.test_example_build import COMPLETE, MOMENTS, kill_at, see_one_wait_for_another, small, start
 from tests.test_example_data import ROOT, built, flight, in_order
 from tests.test_example_schema import ACCEPTANCE, DEEP
 from tests.test_example_server import start_two_at_once
@@ -156,11 +157,48 @@ def test_two_starts_at_once_both_come_up_on_one_build(empty: URL) -> None:
     assert counts(empty)[-1] == 27004
 
 
+def test_a_start_that_waits_for_another_says_so(empty: URL) -> None:
+    see_one_wait_for_another(str(empty), str(empty))
+
+
+def test_a_server_that_is_no_postgresql_gets_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "CONNECT_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = SERVER.set(port=silent.getsockname()[1])
+        with pytest.raises(build.UnusableDatabaseError, match=r": no PostgreSQL answered there within [\d.]+ s$"):
+            prepared(url)
+
+
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_start_that_is_killed_leaves_nothing_that_the_next_one_trips_over(
     empty: URL, small: None, moment: str
 ) -> None:
     kill_at(str(empty), MOMENTS[moment])
+    prepared(empty)
+    assert counts(empty) == COMPLETE
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_start_that_is_interrupted_while_it_inserts_ends_and_lets_others_build(
+    empty: URL, small: None, how: signal.Signals
+) -> None:
+    inserting = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND query LIKE 'INSERT%flights%'"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+        env=environment(**{build.VARIABLE: str(empty)}), cwd=ROOT, stderr=subprocess.PIPE, text=True,
+    ) as interrupted:  # fmt: skip
+        while execute(empty, inserting) == [0]:
+            assert interrupted.poll() is None
+        interrupted.send_signal(how)
+        try:
+            said = interrupted.communicate(timeout=10)[1]
+        finally:
+            interrupted.kill()
+    assert said.endswith(" failed\n")
+    assert said.count("\n") == 1
+    assert interrupted.returncode == 128 + how
     prepared(empty)
     assert counts(empty) == COMPLETE
 

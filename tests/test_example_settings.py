@@ -24,6 +24,9 @@ def test_without_variables_or_with_empty_ones_the_defaults_hold() -> None:
     ("name", "text", "value"),
     [
         ("database_url", "postgresql+asyncpg://localhost/demo", "postgresql+asyncpg://localhost/demo"),
+        ("redis_url", "redis://127.0.0.1:6379/5", "redis://127.0.0.1:6379/5"),
+        ("redis_url", "rediss://user:password@redis", "rediss://user:password@redis"),
+        ("redis_url", "unix:///run/redis.sock?db=5", "unix:///run/redis.sock?db=5"),
         ("graphiql", "0", False),
         ("introspection", "1", True),
         ("allowed_origins", "https://Example.com:443, http://localhost:3000", {"https://example.com", "http://localhost:3000"}),
@@ -41,6 +44,13 @@ def test_a_variable_sets_its_field(name: str, text: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "must_be"),
     [
+        ("redis_url", "foo", "redis://"),
+        ("redis_url", "http://x", "redis://"),
+        ("redis_url", "redis://127.0.0.1:99999/5", "redis://"),
+        ("redis_url", "redis://h:abc/5", "redis://"),
+        ("redis_url", "redis://127.0.0.1:6379/notanumber", "redis://"),
+        ("redis_url", "redis://127.0.0.1:6379/-1", "redis://"),
+        ("redis_url", "redis://127.0.0.1:6379?db=x", "redis://"),
         ("graphiql", "yes", "0 or 1"),
         ("allowed_origins", "example.com", "origins such as https://example.com with commas between them, or *"),
         ("allowed_origins", "https://example.com/path", "origins such as https://example.com with commas"),
@@ -63,13 +73,36 @@ def test_a_bad_value_gets_one_line_that_says_what_it_may_be(name: str, text: str
     assert len(str(raised.value)) < 300
 
 
-def test_the_command_says_so_and_stops() -> None:
+@pytest.mark.parametrize("arguments", [(), ("query", "{ __typename }")])
+@pytest.mark.parametrize(
+    ("name", "text", "must_be"),
+    [
+        ("EXAMPLE_MAX_DEPTH", "deep", "a whole number from 1 to 999999999"),
+        ("EXAMPLE_REDIS_URL", "foo", "redis://USER:PASSWORD@HOST:PORT/NUMBER, or the same with rediss:"),
+    ],
+)
+def test_the_command_says_so_and_stops(name: str, text: str, must_be: str, arguments: tuple[str, ...]) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "example_app"], env=environment(EXAMPLE_MAX_DEPTH="deep"), cwd=ROOT,
+        [sys.executable, "-m", "example_app", *arguments], env=environment(**{name: text}), cwd=ROOT,
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (1, "")
-    assert ran.stderr == "example_app: EXAMPLE_MAX_DEPTH must be a whole number from 1 to 999999999, not 'deep'\n"
+    assert ran.stderr == f"example_app: {name} must be {must_be}, not {text!r}\n"
+
+
+def test_a_password_is_not_shown() -> None:
+    with pytest.raises(SettingsError, match=r"not 'redis://me:\*\*\*@host/x'"):
+        Settings.from_environment({"EXAMPLE_REDIS_URL": "redis://me:secret@host/x"})
+
+
+def test_a_worker_with_a_bad_url_of_redis_says_so() -> None:
+    code = "from example_app.app import from_environment; from_environment()"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=environment(EXAMPLE_REDIS_URL="foo"), cwd=ROOT,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (line,) = ran.stderr.splitlines()
+    assert line.startswith("example_app: EXAMPLE_REDIS_URL must be redis://")
 
 
 def test_the_guide_has_each_variable_with_its_default() -> None:
