@@ -34,7 +34,9 @@ HEAD = "loaders: 3 batches, "
 
 
 @pytest.fixture(autouse=True)
-def no_cache(pytester: pytest.Pytester) -> None:
+def no_cache(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CI", "BUILD_NUMBER"):  # where one of them is set, pytest's summary repeats whole failures
+        monkeypatch.delenv(name, raising=False)
     # What pytest-asyncio wants to be told, as long as it warns.
     pytester.makeini("[pytest]\naddopts = -p no:cacheprovider\nasyncio_default_fixture_loop_scope = function\n")
 
