@@ -80,6 +80,17 @@ async def test_two_instances_in_one_scope_share_nothing() -> None:
 
 
 @pytest.mark.every_loop
+async def test_closing_one_instance_leaves_the_other_of_its_scope() -> None:
+    async with Scope():
+        one, two = AppLoaders(), AppLoaders()
+        await together(one.users.load(1), two.users.load(1))
+        await one.aclose()
+        assert await two.users.load(2) == "v2"
+        with pytest.raises(LoaderClosedError):
+            one.users.load(2)
+
+
+@pytest.mark.every_loop
 async def test_scopes_nest() -> None:
     loaders = AppLoaders()
     async with Scope() as outer:

@@ -15,6 +15,7 @@ from graphql import ExperimentalIncrementalExecutionResults
 
 from loader import Loaders, Scope, dataloader
 from loader.strawberry import LoaderExtension, install, relation
+from loader.strawberry._executor import _Steps
 from loader.strawberry.asgi import GraphQL
 from tests.prices import INCREMENTAL, Market, Mutation, Prices
 from tests.serving import PROTOCOLS, SSE, Server, call, stream
@@ -448,3 +449,9 @@ async def test_a_client_that_takes_nothing_more_and_leaves(way: str, accept: str
     for _ in range(10):  # what the view leaves to the garbage collector: its generators
         gc.collect()
         await asyncio.sleep(0)
+
+
+async def test_a_source_that_cannot_be_closed_is_left_alone() -> None:
+    # A list that is streamed has a plain iterator.
+    operation: Any = None  # closing has nothing to do with it
+    assert await _Steps(iter([1]), operation).aclose() is None  # type: ignore[func-returns-value]
