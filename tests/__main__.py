@@ -51,7 +51,7 @@ def check_types() -> bool:
 
 def check_properties() -> bool:
     """What tries random or all possible courses again, in full number: tracing would slow it down."""
-    names = ("test_properties", "test_random_schemas", "test_interleaving")
+    names = ("test_properties", "test_random_schemas", "test_interleaving", "test_explorer")
     return run(PYTHON, *PYTEST, *(f"tests/{name}.py" for name in names))
 
 
