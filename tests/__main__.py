@@ -120,8 +120,7 @@ def check_suite() -> bool:
     That is to be every line and branch. A few lines that do run are lost to the tracing of CPython 3.11.
 
     They run against the wheel, in an environment of its own and without the source tree: what is missing there, or is
-    there only by chance here, fails. Real servers, threads and browsers crowd each other on a small machine; so what
-    failed is tried once more by itself, after the others, and both outcomes are in the output.
+    there only by chance here, fails.
     """
     folder = built()
     if folder is None:
@@ -134,13 +133,8 @@ def check_suite() -> bool:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, there / name)
         python = installs(wheel, "test", there)
-        if python is None:
-            return False
         coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=99.8", "--durations=20")
-        again = ("-m", "pytest", "-q", "--last-failed", "--last-failed-no-failures", "none", "--cov-append")
-        return any(
-            run(python, *options, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100") for options in (PYTEST, again)
-        )
+        return python is not None and run(python, *PYTEST, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100")
 
 
 CHECKS = {
