@@ -181,7 +181,7 @@ class Batching:
 
     def _add_group(self, group: Group, keys: dict[Hashable, Any]) -> None:
         """Put down the new keys of a `load_many`, in as many batches as they need."""
-        self._activity.keys += len(keys)
+        self._activity.asked = True
         rest = iter(keys.items())
         while part := keys if self._max_batch_size is None else self._fitting(rest):
             batch = self._open_batch(adding=0)

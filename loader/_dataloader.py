@@ -298,23 +298,27 @@ class DataLoader(Batching, Generic[K, V]):
         if _get_running_loop() is not self._loop:
             self._come_home()
         cache_key: Any = key if self._cache_key_fn is None else self._cache_key_fn(key)
+        # `in` takes a third of the time of `get`, and a key is usually new.
         try:
-            answered = self._answered.get(cache_key)
+            if cache_key in self._answered:
+                return self._answered[cache_key]
         except TypeError:
             raise self._unhashable(cache_key) from None
-        if answered is not None:
-            return answered
-        batch = self._waiting.get(cache_key)
-        if batch is not None:
+        batch: Batch | None
+        if cache_key in self._waiting:
+            batch = self._waiting[cache_key]
             if current_work.get() is not None:
                 self._note_asking(batch)
             future: Future[V] = Future(loop=self._loop)
             batch.callers.join(cache_key, future)
-        elif self._values is not None and (outcome := self._values.get(cache_key, _MISSING)) is not _MISSING:
-            future = Future(loop=self._loop)
-            self._recall(cache_key, outcome, future)
-            return future
         else:
+            values = self._values
+            if values is not None and (not self._keep_answered or cache_key in values):  # a user's is asked only once
+                outcome = values.get(cache_key, _MISSING)
+                if outcome is not _MISSING:
+                    future = Future(loop=self._loop)
+                    self._recall(cache_key, outcome, future)
+                    return future
             batch = self._open
             if batch is None or self._max_pending is not None:
                 batch = self._open_batch(adding=1)
@@ -324,7 +328,7 @@ class DataLoader(Batching, Generic[K, V]):
             futures = batch.callers.futures
             futures[cache_key] = future
             self._waiting[cache_key] = batch
-            self._activity.keys += 1
+            self._activity.asked = True
             if batch.keys is not None:
                 batch.keys[cache_key] = key
             if self._max_batch_size is not None and len(futures) == self._max_batch_size:

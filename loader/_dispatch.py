@@ -47,18 +47,27 @@ class Settle:
 
 
 class Activity:
-    """How many new keys the loaders of one scope have been asked for: what settling watches.
+    """Whether the loaders of one scope are still asked for new keys: what settling watches.
 
     Attributes:
-        keys: How many.
+        asked: Whether there was a new key since somebody looked. A loader sets it for each: counting the keys
+            would cost three times as much.
         scope: The scope; None for a loader without one.
     """
 
-    __slots__ = ("keys", "scope")
+    __slots__ = ("_bursts", "asked", "scope")
 
     def __init__(self, scope: ref[Scope] | None = None) -> None:
-        self.keys = 0
+        self.asked = False
         self.scope = scope
+        self._bursts = 0
+
+    def bursts(self) -> int:
+        """A number that grows from look to look if there were new keys between them, whoever else looks."""
+        if self.asked:
+            self.asked = False
+            self._bursts += 1
+        return self._bursts
 
 
 class Departure:
@@ -81,7 +90,7 @@ class Departure:
 
     async def settled(self, rule: Settle, activity: Activity) -> None:
         """Wait until the scope has settled."""
-        quiet, seen = 0, activity.keys
+        quiet, seen = 0, activity.bursts()
         if not self.due:
             # The first key may come from a plain resolver, before the tasks of the asynchronous ones beside it are
             # made. Those run behind this one in the next turn, so that turn says nothing yet.
@@ -90,12 +99,11 @@ class Departure:
             if self.due:
                 return
             await _turn()
-            if activity.keys != seen:
-                quiet, seen = 0, activity.keys
-            else:
-                quiet += 1
-                if quiet == rule.turns:
-                    return
+            bursts = activity.bursts()
+            quiet = quiet + 1 if bursts == seen else 0
+            if quiet == rule.turns:
+                return
+            seen = bursts
 
     async def at(self, loop: AbstractEventLoop, when: float) -> None:
         """Wait until `loop.time()` is `when`."""
