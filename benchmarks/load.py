@@ -281,6 +281,7 @@ async def measure(module: str, *, seconds: float, connections: int) -> list[obje
 
 
 WAYS = {"loader": "example_app", "strawberry.dataloader": "benchmarks.load_peer"}
+HEAD = ["way", "operations/s", "p50", "p99", "statements each", "memory after", "grown by"]
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
@@ -290,7 +291,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "load",
         f"{connections} connections for {seconds:.0f} s from a second process: queries of three levels, mutations and "
         "subscriptions, a tenth left midway; every answer compared with the CSV files, no error, no task left over.",
-        ["way", "operations/s", "p50", "p99", "statements each", "memory after", "grown by"],
+        HEAD,
         [
             [way, *asyncio.run(measure(module, seconds=seconds, connections=connections))]
             for way, module in WAYS.items()
