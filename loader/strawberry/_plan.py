@@ -195,7 +195,6 @@ class Plan:
                 field.arguments,
                 scalar_registry=converter.scalar_registry,
                 config=converter.config,
-                info=None,
             )
             if field.paging is None:
                 return converted
