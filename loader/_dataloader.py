@@ -324,7 +324,7 @@ class DataLoader(Batching, Generic[K, V]):
             futures = batch.callers.futures
             futures[cache_key] = future
             self._waiting[cache_key] = batch
-            self._activity.keys += 1
+            self._activity.steps += 1
             if batch.keys is not None:
                 batch.keys[cache_key] = key
             if self._max_batch_size is not None and len(futures) == self._max_batch_size:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Settle:
     """Let a batch leave once no loader of its scope has got a new key for `turns` turns of the event loop.
 
+    Nor has one answered meanwhile: whoever waited for the answer goes on in the next turn, and may ask for more.
     One turn reaches the least number of batches for every ordinary shape of a query. A resolver that gives way to
     the loop several times before it loads (`await asyncio.sleep(0)`, a permission that awaits what is already
     there) needs more; each turn costs a few microseconds of an idle loop, and under load 4 to 5 % of the service
@@ -47,17 +48,17 @@ class Settle:
 
 
 class Activity:
-    """How many new keys the loaders of one scope have been asked for: what settling watches.
+    """What the loaders of one scope are asked and answer: what settling watches.
 
     Attributes:
-        keys: How many.
+        steps: How often they were asked for new keys, or answered.
         scope: The scope; None for a loader without one.
     """
 
-    __slots__ = ("keys", "scope")
+    __slots__ = ("scope", "steps")
 
     def __init__(self, scope: ref[Scope] | None = None) -> None:
-        self.keys = 0
+        self.steps = 0
         self.scope = scope
 
 
@@ -81,7 +82,7 @@ class Departure:
 
     async def settled(self, rule: Settle, activity: Activity) -> None:
         """Wait until the scope has settled."""
-        quiet, seen = 0, activity.keys
+        quiet, seen = 0, activity.steps
         if not self.due:
             # The first key may come from a plain resolver, before the tasks of the asynchronous ones beside it are
             # made. Those run behind this one in the next turn, so that turn says nothing yet.
@@ -90,8 +91,8 @@ class Departure:
             if self.due:
                 return
             await _turn()
-            if activity.keys != seen:
-                quiet, seen = 0, activity.keys
+            if activity.steps != seen:
+                quiet, seen = 0, activity.steps
             else:
                 quiet += 1
                 if quiet == rule.turns:
