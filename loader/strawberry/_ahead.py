@@ -2,7 +2,7 @@
 
 It is made of callbacks, not of tasks: a level is asked for in the very turn of the loop in which a resolver would ask
 for it, so that everything gathers in the same batches as without a plan. Only where an answer comes before a resolver's
-task would have begun to wait for it, it is a turn or two off; `tests/test_plan_luck.py` has what that comes to.
+task would have begun to wait for it, it is a turn or two off, which may meet a batch or miss one.
 """
 
 from __future__ import annotations
@@ -12,37 +12,26 @@ import sys
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from strawberry.types.cast import get_strawberry_type_cast
-
 from loader.observe import asked_from
-from loader.strawberry._asked import Attribute
+from loader.strawberry._keys import UnfitError, collect, in_order
 from loader.strawberry._places import place_in_query
 from loader.strawberry._relation import asks_nothing, seen
 from loader.strawberry._several import UNKNOWN, Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from graphql.pyutils import Path
 
     from loader import DeclaredLoader
-    from loader.strawberry._asked import Asked, Node, Place, Required
+    from loader.strawberry._asked import Asked, Place, Required
+    from loader.strawberry._keys import Names
     from loader.strawberry._operation import Operation
-
-    Names = tuple[str, ...]
-    """Where in a list's items something is asked: the names that lead there."""
 
     Wanted = dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], dict[Any, None]]]
     """The keys that have to be loaded: each once, for each loader and each place that asks."""
-
-NO_INFO: Any = None  # Strawberry's own `is_type_of`, which alone is called here, looks at the object only
-
-
-class UnfitError(Exception):
-    """Something here may fail or wait for something of its own: the executor has to come upon it by itself."""
 
 
 class Ahead:
@@ -121,7 +110,7 @@ class Ahead:
                 for (asked, below), keys in by_asked.items():
                     self._go_on(asked, below, self._ask(loader, asked, below, [*keys]))
             else:
-                self._ask_in_order(loader, by_asked, _in_order(values, required, place, names, known))
+                self._ask_in_order(loader, by_asked, in_order(values, required, place, names, known))
 
     def _want(
         self,
@@ -138,7 +127,7 @@ class Ahead:
         it before the next object's resolvers ask for anything.
         """
         found: dict[tuple[Asked, Names], dict[Any, None]] = {}
-        _collect(values, required, place, names, found)
+        collect(values, required, place, names, found)
         for (asked, below), found_keys in found.items():
             keys = [key for key in found_keys if not asks_nothing(key)]
             if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
@@ -147,7 +136,8 @@ class Ahead:
                 continue
             relation = asked.relation
             loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
-            there, missing = [], {}
+            there: list[Any] = []
+            missing: dict[Any, None] = {}
             for key in keys:
                 if loader.peek(key, UNKNOWN) is UNKNOWN:
                     missing[key] = None
@@ -266,118 +256,3 @@ def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, N
     if loader._max_batch_size is None:
         return sys.maxsize
     return loader._max_batch_size - (0 if loader._open is None else len(loader._open.callers.futures))
-
-
-# -- looking at values -----------------------------------------------------------------------------------------
-
-
-def _collect(
-    values: Sequence[Any],
-    required: Required,
-    place: Place,
-    names: Names,
-    found: dict[tuple[Asked, Names], dict[Any, None]],
-) -> None:
-    """Put the keys that are asked for, each once, into `found`."""
-    kinds = set(map(type, values))
-    if _check(kinds, required):
-        values = [value for value in values if value is not None and not isinstance(value, BaseException)]
-        kinds = set(map(type, values))
-    if len(required) > 1:
-        if not all(issubclass(kind, list | tuple) for kind in kinds):
-            raise UnfitError  # some other iterable: to look at it could use it up
-        _collect([each for value in values for each in value], required[1:], place, names, found)
-        return
-    for node, objects in _sorted(place, values, kinds):
-        for field in node.fields:
-            if isinstance(field, Attribute):
-                held = list(map(field.read, objects))
-                if field.place.nodes:
-                    _collect(held, field.required, field.place, (*names, field.name), found)
-                else:
-                    _check(set(map(type, held)), field.required)
-            else:
-                keys = found.setdefault((field, (*names, field.name)), {})
-                keys.update(dict.fromkeys(_keys(field, objects)))
-
-
-def _in_order(
-    values: Iterable[Any],
-    required: Required,
-    place: Place,
-    names: Names,
-    known: Mapping[tuple[Asked, Names, Any], Any],
-) -> Iterator[tuple[Asked, Names, Any]]:
-    """The keys as resolvers would ask for them, object by object: of values that `_collect` has looked at."""
-    for value in values:
-        if value is None or isinstance(value, BaseException):
-            continue
-        if len(required) > 1:
-            yield from _in_order(value, required[1:], place, names, known)
-            continue
-        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
-        for field in () if node is None else node.fields:
-            below = (*names, field.name)
-            if isinstance(field, Attribute):
-                if field.place.nodes:
-                    yield from _in_order([field.read(value)], field.required, field.place, below, known)
-            else:
-                for key in _keys(field, [value]):
-                    yield field, below, key
-                    if (field, below, key) in known:
-                        there = [known[field, below, key]]
-                        yield from _in_order(there, field.required, field.place, below, known)
-
-
-def _keys(asked: Asked, objects: Sequence[Any]) -> list[Any]:
-    """The keys of objects. One whose key cannot be found has null in this field, and says why when it is resolved."""
-    find_key = asked.relation.find_key
-    try:
-        return list(map(find_key, objects))
-    except Exception:
-        if asked.required[0]:
-            raise  # then the object is null too, or what it is in: its other fields may not be asked for
-    keys = []
-    for each in objects:
-        with suppress(Exception):
-            keys.append(find_key(each))
-    return keys
-
-
-def _check(kinds: set[type], required: Required) -> bool:
-    """Whether values of these types include None or exceptions; refuse them if there has to be a value."""
-    missing = False
-    for kind in kinds:
-        if kind is NoneType or issubclass(kind, BaseException):
-            if required[0]:
-                raise UnfitError
-            missing = True
-        elif hasattr(kind, "__await__"):
-            raise UnfitError
-    return missing
-
-
-def _sorted(place: Place, values: Sequence[Any], kinds: set[type]) -> list[tuple[Node, Sequence[Any]]]:
-    """Objects by the node that says what is asked of them."""
-    if not place.nodes:
-        return []
-    if place.only is not None:
-        is_type_of = place.only.type.is_type_of
-        if is_type_of is not None:
-            samples = {type(value): value for value in values}
-            if not all(is_type_of(sample, NO_INFO) for sample in samples.values()):
-                raise UnfitError
-        return [(place.only, values)]
-    nodes: dict[type, Node] = {}
-    for kind in kinds:
-        definition = getattr(kind, "__strawberry_definition__", None)
-        node = None if definition is None or definition.is_graphql_generic else place.nodes.get(definition.name)
-        if node is None:
-            raise UnfitError  # its type is known when Strawberry has resolved it
-        nodes[kind] = node
-    by_node: dict[Node, list[Any]] = {}
-    for value in values:
-        if get_strawberry_type_cast(value) is not None:
-            raise UnfitError  # it goes for another type than its own
-        by_node.setdefault(nodes[type(value)], []).append(value)
-    return list(by_node.items())
