@@ -181,7 +181,7 @@ class Batching:
 
     def _add_group(self, group: Group, keys: dict[Hashable, Any]) -> None:
         """Put down the new keys of a `load_many`, in as many batches as they need."""
-        self._activity.asked = True
+        self._activity.moved = True
         rest = iter(keys.items())
         while part := keys if self._max_batch_size is None else self._fitting(rest):
             batch = self._open_batch(adding=0)
@@ -352,6 +352,7 @@ class Batching:
             if current:
                 del self._waiting[cache_key]
             batch.callers.answer_key(cache_key, outcome)
+            self._activity.moved = True
             if current:
                 self._keep(batch, {cache_key: outcome}, {})
 
@@ -394,6 +395,7 @@ class Batching:
             self._unsent -= len(keys)
         batch.state = BatchState.ENDED
         batch.ended = True
+        self._activity.moved = True
         if batch.asked_by:
             batch.changed()
         if batch.timer is not None:

@@ -328,7 +328,7 @@ class DataLoader(Batching, Generic[K, V]):
             futures = batch.callers.futures
             futures[cache_key] = future
             self._waiting[cache_key] = batch
-            self._activity.asked = True
+            self._activity.moved = True
             if batch.keys is not None:
                 batch.keys[cache_key] = key
             if self._max_batch_size is not None and len(futures) == self._max_batch_size:

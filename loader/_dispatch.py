@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 class Settle:
     """Let a batch leave once no loader of its scope has got a new key for `turns` turns of the event loop.
 
+    Nor has one answered meanwhile: whoever waited for the answer goes on in the next turn, and may ask for more.
     One turn reaches the least number of batches for every ordinary shape of a query. A resolver that gives way to
     the loop several times before it loads (`await asyncio.sleep(0)`, a permission that awaits what is already
     there) needs more; each turn costs a few microseconds of an idle loop, and under load 4 to 5 % of the service
@@ -47,27 +48,27 @@ class Settle:
 
 
 class Activity:
-    """Whether the loaders of one scope are still asked for new keys: what settling watches.
+    """Whether the loaders of one scope are still asked for new keys, or answer: what settling watches.
 
     Attributes:
-        asked: Whether there was a new key since somebody looked. A loader sets it for each: counting the keys
-            would cost three times as much.
+        moved: Whether that happened since somebody looked. A loader sets it for each new key: counting them would
+            cost three times as much.
         scope: The scope; None for a loader without one.
     """
 
-    __slots__ = ("_bursts", "asked", "scope")
+    __slots__ = ("_moves", "moved", "scope")
 
     def __init__(self, scope: ref[Scope] | None = None) -> None:
-        self.asked = False
+        self.moved = False
         self.scope = scope
-        self._bursts = 0
+        self._moves = 0
 
-    def bursts(self) -> int:
-        """A number that grows from look to look if there were new keys between them, whoever else looks."""
-        if self.asked:
-            self.asked = False
-            self._bursts += 1
-        return self._bursts
+    def moves(self) -> int:
+        """A number that has grown since an earlier look if something moved between the two, whoever else looks."""
+        if self.moved:
+            self.moved = False
+            self._moves += 1
+        return self._moves
 
 
 class Departure:
@@ -90,7 +91,7 @@ class Departure:
 
     async def settled(self, rule: Settle, activity: Activity) -> None:
         """Wait until the scope has settled."""
-        quiet, seen = 0, activity.bursts()
+        quiet, seen = 0, activity.moves()
         if not self.due:
             # The first key may come from a plain resolver, before the tasks of the asynchronous ones beside it are
             # made. Those run behind this one in the next turn, so that turn says nothing yet.
@@ -99,11 +100,11 @@ class Departure:
             if self.due:
                 return
             await _turn()
-            bursts = activity.bursts()
-            quiet = quiet + 1 if bursts == seen else 0
+            moves = activity.moves()
+            quiet = quiet + 1 if moves == seen else 0
             if quiet == rule.turns:
                 return
-            seen = bursts
+            seen = moves
 
     async def at(self, loop: AbstractEventLoop, when: float) -> None:
         """Wait until `loop.time()` is `when`."""

@@ -67,7 +67,11 @@ class Answer:
     @property
     def cancelled(self) -> bool:
         """Whether an error made more null than its own field: then others were cancelled, or had asked just before."""
-        return any(self._null_at(path) < len(path) for path, _ in self.errors)
+        return bool(self.nulls_of_errors_below())
+
+    def nulls_of_errors_below(self) -> list[list[str | int]]:
+        """The paths of what an error made null beyond its own field."""
+        return [path[:at] for path, _ in self.errors if (at := self._null_at(path)) < len(path)]
 
     def _null_at(self, path: list[str | int]) -> int:
         """How many steps of an error's path lead to the null that it made."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loader import DataLoader, Settle
+from loader import DataLoader, Loaders, Settle, dataloader
 from loader._dispatch import Departure, seconds, whole_number
 from tests.fakes import Backend, together, turns
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
 
 
 async def after(count: int, loader: DataLoader[Any, Any], key: Any) -> Any:
@@ -32,6 +35,42 @@ async def test_more_turns_wait_for_resolvers_that_are_further_apart(quiet: int, 
     loader = DataLoader(backend, window=Settle(turns=quiet))
     await together(after(0, loader, 1), after(4, loader, 2))
     assert backend.batches == batches
+
+
+class Library(Loaders):
+    """Books that are there at once, and later."""
+
+    def __init__(self) -> None:
+        self.asked: list[list[int]] = []
+
+    @dataloader
+    async def books(self, ids: list[int]) -> list[int]:
+        return ids
+
+    @dataloader
+    async def arriving(self, ids: list[int]) -> AsyncIterator[tuple[int, int]]:
+        yield ids[0], ids[0]
+        await asyncio.sleep(1)
+        for key in ids[1:]:
+            yield key, key
+
+    @dataloader
+    async def authors(self, ids: list[int]) -> list[int]:
+        self.asked.append(ids)
+        return ids
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("name", ["books", "arriving"])
+async def test_a_batch_waits_for_what_those_ask_who_were_just_answered(name: str) -> None:
+    async with Library() as library:
+        books: DataLoader[int, int] = getattr(library, name)
+
+        async def author_of(book: int) -> int:
+            return await library.authors.load(await books.load(book))
+
+        await together(author_of(1), after(0, books, 8), after(0, library.authors, 2))
+    assert library.asked == [[2, 1]]
 
 
 async def test_a_batch_leaves_after_the_greatest_number_of_turns_even_if_keys_keep_coming() -> None:

@@ -905,6 +905,11 @@ class Halls(Loaders):
         return {key: Hall(id=key) for key in ids}
 
     @dataloader
+    async def lobbies(self, ids: list[int]) -> list["Lobby"]:
+        await asyncio.sleep(1)
+        return [Lobby(id=key) for key in ids]
+
+    @dataloader
     async def doors(self, ids: list[int]) -> AsyncIterator[tuple[int, "Hall"]]:
         self.log.batches.append(("doors", ids))
         for key in ids:
@@ -917,6 +922,12 @@ class Hall:
     id: int
 
 
+@strawberry.type
+class Lobby:
+    id: int
+    door: Hall = relation(Halls.doors, lambda lobby: lobby.id + 20)
+
+
 @strawberry.interface
 class Guest:
     id: int
@@ -924,6 +935,7 @@ class Guest:
     next_hall: Hall = relation(Halls.halls, lambda guest: guest.id + 10)
     door: Hall = relation(Halls.doors, "id")
     next_door: Hall = relation(Halls.doors, lambda guest: guest.id + 10)
+    lobby: Lobby = relation(Halls.lobbies, "id")
     friend: "Guest | None" = None
     friends: "list[Guest | None]" = strawberry.field(default_factory=list)
 
@@ -946,6 +958,11 @@ def guests() -> list[Guest]:
 @strawberry.type
 class House:
     guests: list[Guest] = strawberry.field(resolver=guests)
+
+    @strawberry.field
+    async def guests_of_known_lobbies(self, info: strawberry.Info[Any, Any]) -> list[Guest]:
+        await info.context["loaders"].lobbies.load_many([1, 3])
+        return guests()
 
     @strawberry.field
     def crowd(self) -> list[list[Guest | None]]:
@@ -991,6 +1008,13 @@ async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_re
     planned, plain = await answers(HOUSE, query, Halls)
     assert planned.errors == []
     assert planned.log.keys("doors") == plain.log.keys("doors") == [keys]
+
+
+async def test_what_is_known_is_followed_before_the_next_object_is_asked() -> None:
+    query = "{ guestsOfKnownLobbies { lobby { door { id } } door { id } } }"
+    planned, plain = await answers(HOUSE, query, Halls)
+    assert planned.errors == []
+    assert planned.log.keys("doors") == plain.log.keys("doors") == [[21, 1, 2, 23, 3], [22]]
 
 
 class Teams(Loaders):

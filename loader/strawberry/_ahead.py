@@ -1,7 +1,8 @@
 """Loading ahead: what the relations below one list ask for, level by level, from the first keys to the last values.
 
 It is made of callbacks, not of tasks: a level is asked for in the very turn of the loop in which a resolver would ask
-for it, so that everything gathers in the same batches as without a plan.
+for it, so that everything gathers in the same batches as without a plan. Only where an answer comes before a resolver's
+task would have begun to wait for it, it is a turn or two off, which may meet a batch or miss one.
 """
 
 from __future__ import annotations
@@ -11,34 +12,26 @@ import sys
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from strawberry.types.cast import get_strawberry_type_cast
-
 from loader.observe import asked_from
-from loader.strawberry._asked import Attribute
+from loader.strawberry._keys import UnfitError, collect, in_order
 from loader.strawberry._places import place_in_query
 from loader.strawberry._relation import asks_nothing, seen
-from loader.strawberry._several import Several, names_of
+from loader.strawberry._several import UNKNOWN, Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
     from graphql.pyutils import Path
 
     from loader import DeclaredLoader
-    from loader.strawberry._asked import Asked, Node, Place, Required
+    from loader.strawberry._asked import Asked, Place, Required
+    from loader.strawberry._keys import Names
     from loader.strawberry._operation import Operation
 
-    Names = tuple[str, ...]
-    """Where in a list's items something is asked: the names that lead there."""
-
-NO_INFO: Any = None  # Strawberry's own `is_type_of`, which alone is called here, looks at the object only
-
-
-class UnfitError(Exception):
-    """Something here may fail or wait for something of its own: the executor has to come upon it by itself."""
+    Wanted = dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], dict[Any, None]]]
+    """The keys that have to be loaded: each once, for each loader and each place that asks."""
 
 
 class Ahead:
@@ -109,49 +102,89 @@ class Ahead:
 
     def _look(self, values: Sequence[Any], required: Required, place: Place, names: Names) -> None:
         """Ask for what is asked of some values, down to where it has to be loaded first."""
+        wanted: Wanted = {}
+        known: dict[tuple[Asked, Names, Any], Any] = {}
+        self._want(values, required, place, names, wanted, known)
+        for loader, by_asked in wanted.items():
+            if len(by_asked) == 1 or sum(map(len, by_asked.values())) <= _room(loader, by_asked):
+                for (asked, below), keys in by_asked.items():
+                    self._go_on(asked, below, self._ask(loader, asked, below, [*keys]))
+            else:
+                self._ask_in_order(loader, by_asked, in_order(values, required, place, names, known))
+
+    def _want(
+        self,
+        values: Sequence[Any],
+        required: Required,
+        place: Place,
+        names: Names,
+        wanted: Wanted,
+        known: dict[tuple[Asked, Names, Any], Any],
+    ) -> None:
+        """Put the keys that have to be loaded into `wanted`, and what is there into `known`.
+
+        What is asked below a value that is there is wanted together with what is asked beside it: a resolver asks for
+        it before the next object's resolvers ask for anything.
+        """
         found: dict[tuple[Asked, Names], dict[Any, None]] = {}
-        _collect(values, required, place, names, found)
-        wanted: dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], list[Any]]] = {}
+        collect(values, required, place, names, found)
         for (asked, below), found_keys in found.items():
             keys = [key for key in found_keys if not asks_nothing(key)]
             if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
                 raise UnfitError  # None where there has to be an object
-            if keys:
-                relation = asked.relation
-                loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
-                wanted.setdefault(loader, {})[asked, below] = keys
-        for loader, by_asked in wanted.items():
-            if len(by_asked) == 1 or sum(map(len, by_asked.values())) <= _room(loader, by_asked):
-                for (asked, below), keys in by_asked.items():
-                    self._ask(loader, asked, below, keys)
-            else:
-                self._ask_in_order(loader, by_asked, _in_order(values, required, place, names))
+            if not keys:
+                continue
+            relation = asked.relation
+            loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
+            there: list[Any] = []
+            missing: dict[Any, None] = {}
+            for key in keys:
+                if loader.peek(key, UNKNOWN) is UNKNOWN:
+                    missing[key] = None
+                else:
+                    there.append(key)
+            if missing:
+                wanted.setdefault(loader, {}).setdefault((asked, below), {}).update(missing)
+            if there:
+                outcomes = self._ask(loader, asked, below, there)
+                known.update({(asked, below, key): outcome for key, outcome in outcomes.items()})
+                self._want([*outcomes.values()], asked.required, asked.place, below, wanted, known)
 
     def _ask_in_order(
         self,
         loader: DeclaredLoader[Any, Any, Any],
-        wanted: Mapping[tuple[Asked, Names], list[Any]],
+        wanted: Mapping[tuple[Asked, Names], Mapping[Any, None]],
         order: Iterable[tuple[Asked, Names, Any]],
     ) -> None:
         """Ask for what several relations ask of one loader, so that each batch gets the keys that resolvers give it."""
-        rest = iter(dict.fromkeys(each for each in order if each[:2] in wanted and not asks_nothing(each[2])))
+        rest = iter(dict.fromkeys(each for each in order if each[2] in wanted.get(each[:2], ())))
         while part := list(islice(rest, _room(loader, wanted))):
             by_asked: dict[tuple[Asked, Names], list[Any]] = {}
             for asked, names, key in part:
                 by_asked.setdefault((asked, names), []).append(key)
             for (asked, names), keys in by_asked.items():
-                self._ask(loader, asked, names, keys)
+                self._go_on(asked, names, self._ask(loader, asked, names, keys))
 
-    def _ask(self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]) -> None:
+    def _ask(
+        self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]
+    ) -> dict[Any, Any]:
+        """Ask for keys; the values of the fields, by key, as far as they are there."""
         ask = partial(_answered_together, loader, keys, alone=asked.one_by_one)
         if loader.observed:
             ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
+        there: dict[Any, Any] = {}
         for future, its_keys in ask():
             if future.done():
-                self._look(self._put(asked, names, its_keys, future.result()), asked.required, asked.place, names)
+                there.update(zip(its_keys, self._put(asked, names, its_keys, future.result()), strict=True))
             else:
                 self._asked[future] = asked, names, its_keys
                 future.add_done_callback(self._arrived)
+        return there
+
+    def _go_on(self, asked: Asked, names: Names, there: dict[Any, Any]) -> None:
+        """Ask for what is asked below values that turned out to be there: failures, and what was primed meanwhile."""
+        if there:
+            self._look([*there.values()], asked.required, asked.place, names)
 
     def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
         asked, names, keys = self._asked.pop(future)
@@ -223,111 +256,3 @@ def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, N
     if loader._max_batch_size is None:
         return sys.maxsize
     return loader._max_batch_size - (0 if loader._open is None else len(loader._open.callers.futures))
-
-
-# -- looking at values -----------------------------------------------------------------------------------------
-
-
-def _collect(
-    values: Sequence[Any],
-    required: Required,
-    place: Place,
-    names: Names,
-    found: dict[tuple[Asked, Names], dict[Any, None]],
-) -> None:
-    """Put the keys that are asked for, each once, into `found`."""
-    kinds = set(map(type, values))
-    if _check(kinds, required):
-        values = [value for value in values if value is not None and not isinstance(value, BaseException)]
-        kinds = set(map(type, values))
-    if len(required) > 1:
-        if not all(issubclass(kind, list | tuple) for kind in kinds):
-            raise UnfitError  # some other iterable: to look at it could use it up
-        _collect([each for value in values for each in value], required[1:], place, names, found)
-        return
-    for node, objects in _sorted(place, values, kinds):
-        for field in node.fields:
-            if isinstance(field, Attribute):
-                held = list(map(field.read, objects))
-                if field.place.nodes:
-                    _collect(held, field.required, field.place, (*names, field.name), found)
-                else:
-                    _check(set(map(type, held)), field.required)
-            else:
-                keys = found.setdefault((field, (*names, field.name)), {})
-                keys.update(dict.fromkeys(_keys(field, objects)))
-
-
-def _in_order(
-    values: Iterable[Any], required: Required, place: Place, names: Names
-) -> Iterator[tuple[Asked, Names, Any]]:
-    """The keys as resolvers would ask for them, object by object: of values that `_collect` has looked at."""
-    for value in values:
-        if value is None or isinstance(value, BaseException):
-            continue
-        if len(required) > 1:
-            yield from _in_order(value, required[1:], place, names)
-            continue
-        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
-        for field in () if node is None else node.fields:
-            below = (*names, field.name)
-            if isinstance(field, Attribute):
-                if field.place.nodes:
-                    yield from _in_order([field.read(value)], field.required, field.place, below)
-            else:
-                for key in _keys(field, [value]):
-                    yield field, below, key
-
-
-def _keys(asked: Asked, objects: Sequence[Any]) -> list[Any]:
-    """The keys of objects. One whose key cannot be found has null in this field, and says why when it is resolved."""
-    find_key = asked.relation.find_key
-    try:
-        return list(map(find_key, objects))
-    except Exception:
-        if asked.required[0]:
-            raise  # then the object is null too, or what it is in: its other fields may not be asked for
-    keys = []
-    for each in objects:
-        with suppress(Exception):
-            keys.append(find_key(each))
-    return keys
-
-
-def _check(kinds: set[type], required: Required) -> bool:
-    """Whether values of these types include None or exceptions; refuse them if there has to be a value."""
-    missing = False
-    for kind in kinds:
-        if kind is NoneType or issubclass(kind, BaseException):
-            if required[0]:
-                raise UnfitError
-            missing = True
-        elif hasattr(kind, "__await__"):
-            raise UnfitError
-    return missing
-
-
-def _sorted(place: Place, values: Sequence[Any], kinds: set[type]) -> list[tuple[Node, Sequence[Any]]]:
-    """Objects by the node that says what is asked of them."""
-    if not place.nodes:
-        return []
-    if place.only is not None:
-        is_type_of = place.only.type.is_type_of
-        if is_type_of is not None:
-            samples = {type(value): value for value in values}
-            if not all(is_type_of(sample, NO_INFO) for sample in samples.values()):
-                raise UnfitError
-        return [(place.only, values)]
-    nodes: dict[type, Node] = {}
-    for kind in kinds:
-        definition = getattr(kind, "__strawberry_definition__", None)
-        node = None if definition is None or definition.is_graphql_generic else place.nodes.get(definition.name)
-        if node is None:
-            raise UnfitError  # its type is known when Strawberry has resolved it
-        nodes[kind] = node
-    by_node: dict[Node, list[Any]] = {}
-    for value in values:
-        if get_strawberry_type_cast(value) is not None:
-            raise UnfitError  # it goes for another type than its own
-        by_node.setdefault(nodes[type(value)], []).append(value)
-    return list(by_node.items())
