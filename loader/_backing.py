@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakKeyDictionary, WeakSet, ref
@@ -58,33 +58,19 @@ class Backing:
     What is to be written waits here, and not with the batch that brought it: the scope of that may be over.
     """
 
-    __slots__ = (
-        "_cache",
-        "_writes",
-        "asks",
-        "bypassed",
-        "codec_errors",
-        "declared",
-        "dropped",
-        "failures",
-        "hits",
-        "known_missing",
-        "live",
-        "misses",
-        "written",
-    )
+    # The counts, as in `SecondLevelStatistics`.
+    asks: int = 0
+    hits: int = 0
+    known_missing: int = 0
+    misses: int = 0
+    bypassed: int = 0
+    written: int = 0
+    dropped: int = 0
+    codec_errors: int = 0
+    failures: int = 0
 
     def __init__(self, cache: SecondLevelCache) -> None:
         self._cache = ref(cache)
-        self.asks: int = 0
-        self.hits: int = 0
-        self.known_missing: int = 0
-        self.misses: int = 0
-        self.bypassed: int = 0
-        self.written: int = 0
-        self.dropped: int = 0
-        self.codec_errors: int = 0
-        self.failures: int = 0
         self.declared: dict[tuple[str, str], frozenset[str]] = {}  # the tags, by name and version
         self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
         self._writes: dict[AbstractEventLoop, Batcher[list[Entry], None]] = {}  # each loop writes by itself
@@ -134,15 +120,7 @@ class Backing:
     def statistics(self) -> SecondLevelStatistics:
         """What happened so far."""
         return SecondLevelStatistics(
-            asks=self.asks,
-            hits=self.hits,
-            known_missing=self.known_missing,
-            misses=self.misses,
-            bypassed=self.bypassed,
-            written=self.written,
-            dropped=self.dropped,
-            codec_errors=self.codec_errors,
-            failures=self.failures,
+            **{field.name: getattr(self, field.name) for field in fields(SecondLevelStatistics)}
         )
 
 
