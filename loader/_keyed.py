@@ -18,8 +18,6 @@ from loader.errors import LoaderClosedError, RunCancelledError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Awaitable, Callable, Mapping
-    from types import TracebackType
-    from typing import Self
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -229,15 +227,6 @@ class Keyed(Closing, Generic[K, T]):
             for trigger in self._of(EVERY):
                 trigger._shut(flush=flush)
             await self._close(timeout=limit, report=flush)
-
-    async def __aenter__(self) -> Self:
-        self._home()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def pending(self) -> bool:

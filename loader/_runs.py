@@ -129,6 +129,19 @@ class Closing(ABC):
     def _cut(self, failure: Exception | None) -> None:
         """Drop what is pending and cancel what runs; `failure` is reported for a run that nobody waits for."""
 
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close, and wait until nothing is left."""
+
+    async def __aenter__(self) -> Self:
+        self._home()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
     async def _until_idle(self) -> None:
         if not self._is_idle():
             await self._idle.wait(self._home())
@@ -359,15 +372,6 @@ class Trigger(Closing, Generic[T]):
         with waiting_for(self):
             self._shut(flush=flush)
             await self._close(timeout=limit, report=flush)
-
-    async def __aenter__(self) -> Self:
-        self._home()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def pending(self) -> bool:
