@@ -288,7 +288,7 @@ class DataLoader(Batching, Generic[K, V]):
             LoaderClosedError: If the loader was closed.
             LoaderLoopError: If no event loop runs here, or another one than the loader's.
             LoaderOverloadedError: If `max_pending` keys wait already.
-            SelfWaitError: If a batch function asks for a key whose batch waits for it.
+            SelfWaitError: If a batch function, or a run, asks for a key whose batch waits for it.
             TypeError: If the key is not hashable and there is no `cache_key_fn`.
 
         Cancellation:
@@ -351,7 +351,7 @@ class DataLoader(Batching, Generic[K, V]):
             LoaderClosedError: If the loader was closed.
             LoaderLoopError: If no event loop runs here, or another one than the loader's.
             LoaderOverloadedError: If the new ones among the keys would exceed `max_pending`; then none is asked for.
-            SelfWaitError: If a batch function asks for a key whose batch waits for it.
+            SelfWaitError: If a batch function, or a run, asks for a key whose batch waits for it.
             TypeError: If `keys` is a string or not iterable, or a key is not hashable.
 
         Cancellation:

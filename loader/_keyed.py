@@ -160,7 +160,7 @@ class Keyed(Closing, Generic[K, T]):
         triggers = self._of(key)
         with waiting_for(*triggers):
             for run in [run for trigger in triggers if (run := trigger._hurry()) is not None]:
-                await run.over()
+                await run.until_over()
 
     async def wait_idle(self) -> None:
         """Wait until no key is pending and no run is in flight. It hurries nothing: `flush()` does.

@@ -1,4 +1,4 @@
-"""How many batches may run at once, without a batch ever waiting for itself.
+"""How many batches may run at once, without any work ever waiting for itself.
 
 A batch function may load through other loaders. Then its batch waits for theirs, and a limit that both count under
 could stop them for ever: the outer one holds the slot that the inner one needs. Two rules prevent it.
@@ -8,42 +8,58 @@ could stop them for ever: the outer one holds the slot that the inner one needs.
    holders and what these wait for. So some batch always runs. And since a holder that lends its slot cannot go on
    before the borrower has ended, a limit of one covers a resource that serves one statement at a time (a database
    session): no two are ever under way.
-2. A batch that would wait for itself, directly or through others, gets a `SelfWaitError` at the call.
+2. Work that would wait for itself, directly or through others, gets a `SelfWaitError` at the call.
+
+Work is a batch, a run of a trigger, a flight, or a batch of a `Batcher`: a circle may lead through all of them.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from loader._loops import home_loop
 from loader.errors import SelfWaitError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from loader._watching import BatchWatch
 
 current_work: ContextVar[Work | None] = ContextVar("loader.current_work", default=None)
-"""The batch whose function is running here, in its own task and those that it starts."""
+"""The work whose function is running here, in its own task and those that it starts."""
+
+
+class Awaited(Protocol):
+    """What work waits for besides batches of a loader: a debouncer, a coalescer, a flight, a `Batcher`."""
+
+    @property
+    def _awaited_by(self) -> list[Work]:
+        """The work that waits for it, once for each wait."""
+        ...
+
+    def _holders(self) -> Collection[Work]:
+        """All the work of which one has to end before any other may start; none while a slot is free."""
+        ...
 
 
 class Work:
-    """What may wait for other work and hold slots: a batch.
+    """What may wait for other work and hold slots.
 
     Attributes:
         ended: Whether nobody waits for it any more: everybody has an answer. Set once.
         over: Whether its function has ended, which may be later (one that takes no notice of its time-out).
-        waits_for: The work that its function asked for.
+        waits_for: The batches that its function asked for.
+        awaits: What else its function waits for at present, once for each wait: written by `waiting_for` only.
         asked_by: The work whose functions asked for it.
         limits: The limits that it runs under.
         queued_at: The limit that it has no slot of yet, and must have one of next.
         watch: Its record, None if nobody observes it.
     """
 
-    __slots__ = ("asked_by", "ended", "limits", "over", "queued_at", "waits_for", "watch")
+    __slots__ = ("asked_by", "awaits", "ended", "limits", "over", "queued_at", "waits_for", "watch")
 
     def __init__(self, limits: tuple[Limit, ...]) -> None:
         self.limits = limits
@@ -54,6 +70,10 @@ class Work:
         # Most batches load nothing themselves and are asked for by resolvers only: they share the empty tuple.
         self.waits_for: tuple[Work, ...] = ()
         self.asked_by: tuple[Work, ...] = ()
+        self.awaits: tuple[Awaited | Work, ...] = ()
+
+    def __str__(self) -> str:
+        return "the batch function"
 
     def ask_for(self, other: Work, who: object) -> None:
         """Note that this work's function waits for `other`.
@@ -63,10 +83,10 @@ class Work:
         """
         if other in self.waits_for:
             return
-        if _reaches(other, self):
+        if needs(other, self):
             raise SelfWaitError(
-                f"{who!r}: the batch function waits for a key of its own batch, directly or through another loader, "
-                "and so for itself. Load in it only what its own result is not needed for"
+                f"{who!r}: {self} waits for a key that waits for it in turn, directly or through others: that would "
+                "never end. Load in it only what its own result is not needed for"
             )
         self.waits_for = (*(work for work in self.waits_for if not work.ended), other)
         other.asked_by = (*other.asked_by, self)
@@ -74,10 +94,13 @@ class Work:
             other.queued_at.note_asked(other)
         self.changed()
 
-    @property
-    def stalled(self) -> bool:
-        """Whether its function waits for other work."""
-        return any(not other.ended for other in self.waits_for)
+    def waits(self) -> Iterable[Awaited | Work]:
+        """All that it waits for: it goes on when the last of these has come."""
+        return (*(other for other in self.waits_for if not other.ended), *self.awaits)
+
+    def askers(self) -> Iterable[Work]:
+        """The work that waits for it, and maybe some that waits for work beside it."""
+        return self.asked_by
 
     def changed(self) -> None:
         """Look for loans wherever somebody waits for this work, which goes on differently, or no more."""
@@ -92,7 +115,7 @@ def _look_for_loans(todo: list[Work]) -> None:
         work = todo.pop()
         if work not in seen:
             seen.add(work)
-            todo.extend(work.asked_by)
+            todo.extend(work.askers())
             for limit in work.limits:
                 if limit.held_by(work):
                     limits[limit] = None
@@ -103,18 +126,54 @@ def _look_for_loans(todo: list[Work]) -> None:
         limit.reconsider(stuck=True)
 
 
-def _reaches(work: Work, target: Work) -> bool:
-    """Whether `work` is `target` or waits for it, directly or through others."""
-    seen: set[Work] = set()
-    todo = [work]
+class Wait(Work):
+    """What somebody waits for who needs several things of `home`: no work itself, but it ends with the last of these.
+
+    Args:
+        home: What all that is part of.
+        ahead: What has not come yet.
+    """
+
+    __slots__ = ("_ahead", "_home")
+
+    def __init__(self, home: Awaited, ahead: Callable[[], Iterable[Awaited | Work]]) -> None:
+        super().__init__(())
+        self._home = home
+        self._ahead = ahead
+
+    def __repr__(self) -> str:
+        return repr(self._home)
+
+    @property
+    def _awaited_by(self) -> list[Work]:
+        return self._home._awaited_by
+
+    def waits(self) -> Iterable[Awaited | Work]:
+        return self._ahead()
+
+
+def needs(awaited: Awaited | Work, target: Work) -> bool:
+    """Whether `awaited` is `target`, or cannot come before that has ended."""
+    reached: dict[Awaited | Work, Collection[Awaited | Work]] = {}
+    todo = [awaited]
     while todo:
-        work = todo.pop()
-        if work is target:
-            return True
-        if work not in seen:
-            seen.add(work)
-            todo.extend(other for other in work.waits_for if not other.ended)
-    return False
+        one = todo.pop()
+        if one not in reached:
+            reached[one] = () if one is target else tuple(one.waits() if isinstance(one, Work) else one._holders())
+            todo.extend(reached[one])
+    if target not in reached:
+        return False
+    # All that was reached is taken to need it, until nothing more proves not to: work goes on when all that it waits
+    # for has come, and a place is free as soon as one of its holders has ended.
+    found = True
+    while found:
+        found = False
+        for one, others in reversed(list(reached.items())):
+            held_up = any if isinstance(one, Work) else all
+            if one is not target and not (others and held_up(other in reached for other in others)):
+                del reached[one]
+                found = True
+    return awaited in reached
 
 
 def _stuck(work: Work) -> set[Work]:
@@ -128,10 +187,11 @@ def _stuck(work: Work) -> set[Work]:
         seen.add(work)
         if work.queued_at is not None:
             todo.extend(work.queued_at.holders())
-        elif work.stalled:
-            todo.extend(other for other in work.waits_for if not other.ended)
-        else:
+            continue
+        ahead = [holder for one in work.waits() for holder in ((one,) if isinstance(one, Work) else one._holders())]
+        if not ahead:
             return set()
+        todo.extend(ahead)
     return seen
 
 
@@ -246,7 +306,7 @@ class Limit:
     def _borrow(self, work: Work, *, stuck: bool) -> bool:
         lending = set(self._lenders.values())
         for holder in self._holders:
-            if holder not in lending and (work in _stuck(holder) if stuck else _reaches(holder, work)):
+            if holder not in lending and (work in _stuck(holder) if stuck else needs(holder, work)):
                 self._holders.add(work)
                 self._lenders[work] = holder
                 return True
@@ -254,6 +314,6 @@ class Limit:
 
 
 def asking_work() -> Work | None:
-    """The batch whose function the caller runs in, if that function still goes on."""
+    """The work whose function the caller runs in, if that function still goes on."""
     work = current_work.get()
     return None if work is None or work.over else work

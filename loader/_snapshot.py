@@ -93,8 +93,7 @@ class Snapshot(Generic[T]):
     it goes to `on_error`, or else to the loop's exception handler. For `error_backoff` seconds no read starts another
     load; `last_error` holds the error until a load succeeds.
 
-    A load that waits for itself gets a SelfWaitError, also through triggers and batchers. A circle that leads
-    through a `DataLoader` is not seen: nothing but a `timeout`, here or there, ends that.
+    A load that waits for itself gets a SelfWaitError, also through loaders, triggers and batchers.
 
     Args:
         load: Loads the value, without arguments: `async def`, or anything that returns an awaitable.

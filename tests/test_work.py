@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from loader._coalescer import Coalescer
-from loader._work import Bell, Work, checked_seconds, name_of, waiting_for
+from loader._work import Bell, Call, checked_seconds, name_of, waiting_for
 from tests.jobs import Job, turns
 
 
@@ -38,9 +38,9 @@ async def test_a_bell_that_nobody_waits_for_rings_for_nobody() -> None:
 
 async def test_work_that_never_started_cannot_be_cut_short() -> None:
     async with Coalescer(Job()) as owner:
-        work: Work[int] = Work(owner, asyncio.get_running_loop())
+        work: Call[int] = Call(owner, asyncio.get_running_loop())
         work.cut_short()
-        assert not work.done
+        assert not work.ended
 
 
 async def test_waiting_for_several_looks_behind_each_of_them_once() -> None:
