@@ -393,9 +393,7 @@ class Batching:
         if batch.state is BatchState.WAITING:
             self._unsent -= len(keys)
         batch.state = BatchState.ENDED
-        batch.ended = True
-        if batch.asked_by:
-            batch.changed()
+        batch.end()
         if batch.timer is not None:
             batch.timer.cancel()
         waiting = self._waiting

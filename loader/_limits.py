@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from contextvars import ContextVar
+from itertools import chain
 from typing import TYPE_CHECKING, Protocol
 
 from loader._loops import home_loop
@@ -24,12 +25,15 @@ from loader.errors import SelfWaitError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
     from loader._watching import BatchWatch
 
 current_work: ContextVar[Work | None] = ContextVar("loader.current_work", default=None)
 """The work whose function is running here, in its own task and those that it starts."""
+
+
+_NOTHING: dict[Work, None] = {}
 
 
 class Awaited(Protocol):
@@ -51,7 +55,7 @@ class Work:
     Attributes:
         ended: Whether nobody waits for it any more: everybody has an answer. Set once.
         over: Whether its function has ended, which may be later (one that takes no notice of its time-out).
-        waits_for: The batches that its function asked for.
+        waits_for: The batches that its function asked for and that have not ended, oldest first.
         awaits: What else its function waits for at present, once for each wait: written by `waiting_for` only.
         asked_by: The work whose functions asked for it.
         limits: The limits that it runs under.
@@ -67,8 +71,8 @@ class Work:
         self.ended = False
         self.over = False
         self.queued_at: Limit | None = None
-        # Most batches load nothing themselves and are asked for by resolvers only: they share the empty tuple.
-        self.waits_for: tuple[Work, ...] = ()
+        # Most batches load nothing themselves and are asked for by resolvers only: they share what is empty.
+        self.waits_for = _NOTHING
         self.asked_by: tuple[Work, ...] = ()
         self.awaits: tuple[Awaited | Work, ...] = ()
 
@@ -88,15 +92,24 @@ class Work:
                 f"{who!r}: {self} waits for a key that waits for it in turn, directly or through others: that would "
                 "never end. Load in it only what its own result is not needed for"
             )
-        self.waits_for = (*(work for work in self.waits_for if not work.ended), other)
+        self.waits_for = self.waits_for or {}
+        self.waits_for[other] = None
         other.asked_by = (*other.asked_by, self)
         if other.queued_at is not None:
             other.queued_at.note_asked(other)
         self.changed()
 
+    def end(self) -> None:
+        """Nobody waits for it any more."""
+        self.ended = True
+        if self.asked_by:
+            for asker in self.asked_by:
+                del asker.waits_for[self]
+            self.changed()
+
     def waits(self) -> Iterable[Awaited | Work]:
         """All that it waits for: it goes on when the last of these has come."""
-        return (*(other for other in self.waits_for if not other.ended), *self.awaits)
+        return chain(self.waits_for, self.awaits)
 
     def askers(self) -> Iterable[Work]:
         """The work that waits for it, and maybe some that waits for work beside it."""
@@ -119,7 +132,7 @@ def _look_for_loans(todo: list[Work]) -> None:
             for limit in work.limits:
                 if limit.held_by(work):
                     limits[limit] = None
-                    todo.extend(limit.queue())
+                    todo.extend(limit.held_up())
     for limit in limits:
         limit.reconsider()
     for limit in limits:  # only now is it known that nothing goes on
@@ -176,37 +189,55 @@ def needs(awaited: Awaited | Work, target: Work) -> bool:
     return awaited in reached
 
 
-def _stuck(work: Work) -> set[Work]:
+def _next(one: Awaited | Work, *, slots: bool) -> Iterable[Awaited | Work]:
+    if not isinstance(one, Work):
+        return one._holders()
+    return one.waits() if one.queued_at is None or not slots else one.queued_at.holders()
+
+
+def _ahead(work: Work, *, slots: bool = False) -> Iterator[Awaited | Work]:
+    """What `work` waits for, itself first, step by step, so that who has found something need not see the rest.
+
+    Args:
+        work: The work.
+        slots: Whether who queues for a slot counts as waiting for those who hold one.
+    """
+    seen: set[Awaited | Work] = set()
+    path: list[Iterator[Awaited | Work]] = [iter((work,))]
+    while path:
+        one = next((one for one in path[-1] if one not in seen), None)
+        if one is None:
+            path.pop()
+        else:
+            seen.add(one)
+            yield one
+            path.append(iter(_next(one, slots=slots)))
+
+
+def _stuck(work: Work) -> set[Awaited | Work]:
     """All that `work` waits for in whatever way, itself included, if nothing of it can go on; else nothing."""
-    seen: set[Work] = set()
-    todo = [work]
-    while todo:
-        work = todo.pop()
-        if work in seen:
-            continue
-        seen.add(work)
-        if work.queued_at is not None:
-            todo.extend(work.queued_at.holders())
-            continue
-        ahead = [holder for one in work.waits() for holder in ((one,) if isinstance(one, Work) else one._holders())]
-        if not ahead:
+    stuck: set[Awaited | Work] = set()
+    for one in _ahead(work, slots=True):
+        if not any(True for _ in _next(one, slots=True)):
             return set()
-        todo.extend(ahead)
-    return seen
+        stuck.add(one)
+    return stuck
 
 
 class Limit:
     """At most `size` batches at once, by the rules of this module."""
 
-    __slots__ = ("_asked", "_holders", "_lenders", "_loop", "_queue", "size")
+    __slots__ = ("_asked", "_holders", "_lenders", "_linked", "_loans", "_loop", "_queue", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._loop: AbstractEventLoop | None = None
         self._holders: set[Work] = set()
         self._lenders: dict[Work, Work] = {}  # borrower -> the holder whose slot it uses
+        self._loans: dict[Work, Work] = {}  # the same the other way round
         self._queue: OrderedDict[Work, Future[None]] = OrderedDict()
         self._asked: dict[Work, None] = {}  # those in the queue that other work waits for
+        self._linked: dict[Work, None] = {}  # these, and those who hold a slot of another limit
 
     def __repr__(self) -> str:
         return f"<limit of {self.size} concurrent batches>"
@@ -222,12 +253,14 @@ class Limit:
         if loop is not self._loop:
             self._loop = home_loop(self._loop if self._holders else None, self)
             # What held a slot on a loop that is closed never gives it back.
-            for store in (self._holders, self._lenders, self._queue, self._asked):
+            for store in (self._holders, self._lenders, self._loans, self._queue, self._asked, self._linked):
                 store.clear()
         if not self._queue and self._take(work):
             return
         granted = self._queue[work] = loop.create_future()
         work.queued_at = self
+        if self in work.limits[1:]:
+            self._linked[work] = None
         if work.asked_by:
             self.note_asked(work)
             self.reconsider()
@@ -250,14 +283,16 @@ class Limit:
             return  # its loop is closed, and all that was held there is forgotten
         self._holders.remove(work)
         lender = self._lenders.pop(work, None)
-        borrower = next((borrower for borrower, its_lender in self._lenders.items() if its_lender is work), None)
+        if lender is not None:
+            del self._loans[lender]
+        borrower = self._loans.pop(work, None)
         if borrower is not None:  # it ended without waiting for all that it had asked for: the slot goes on with it
             del self._lenders[borrower]
             if lender is not None:  # and was itself borrowed
-                self._lenders[borrower] = lender
+                self._lend(lender, borrower)
         self.reconsider()
         # One that went on is gone: those that still queue here may now wait for nothing that goes on.
-        _look_for_loans([queued for queued in self._queue if queued.asked_by or len(queued.limits) > 1])
+        _look_for_loans(self.held_up())
 
     def held_by(self, work: Work) -> bool:
         """Whether `work` has a slot, its own or a borrowed one."""
@@ -267,13 +302,15 @@ class Limit:
         """Who has a slot."""
         return self._holders
 
-    def queue(self) -> Iterable[Work]:
-        """Who waits for a slot."""
-        return self._queue
+    def held_up(self) -> list[Work]:
+        """Who waits for a slot and keeps others waiting, unless some holder plainly goes on."""
+        if all(holder.queued_at is not None or any(True for _ in holder.waits()) for holder in self._holders):
+            return list(self._linked)
+        return []
 
     def note_asked(self, queued: Work) -> None:
         """Note that other work waits for one that queues here: it may borrow a slot."""
-        self._asked[queued] = None
+        self._asked[queued] = self._linked[queued] = None
 
     def reconsider(self, *, stuck: bool = False) -> None:
         """Grant what can be granted now, and if `stuck` is given, to whom only a loan helps to go on."""
@@ -282,9 +319,13 @@ class Limit:
             if not granted.done() and not self._take(first):
                 break
             self._grant(first)
-        for work in list(self._asked):
-            if not self._queue[work].done() and self._borrow(work, stuck=stuck):
-                self._grant(work)
+        if self._asked:
+            for holder in [holder for holder in self._holders if holder not in self._loans]:
+                work = self._borrower(holder, stuck=stuck)
+                if work is not None:
+                    self._holders.add(work)
+                    self._lend(holder, work)
+                    self._grant(work)
 
     def _grant(self, work: Work) -> None:
         granted = self._queue[work]
@@ -295,6 +336,7 @@ class Limit:
     def _leave_queue(self, work: Work) -> None:
         self._queue.pop(work, None)
         self._asked.pop(work, None)
+        self._linked.pop(work, None)
         work.queued_at = None
 
     def _take(self, work: Work) -> bool:
@@ -303,14 +345,25 @@ class Limit:
         self._holders.add(work)
         return True
 
-    def _borrow(self, work: Work, *, stuck: bool) -> bool:
-        lending = set(self._lenders.values())
-        for holder in self._holders:
-            if holder not in lending and (work in _stuck(holder) if stuck else needs(holder, work)):
-                self._holders.add(work)
-                self._lenders[work] = holder
-                return True
-        return False
+    def _lend(self, holder: Work, borrower: Work) -> None:
+        self._lenders[borrower] = holder
+        self._loans[holder] = borrower
+
+    def _borrower(self, holder: Work, *, stuck: bool) -> Work | None:
+        """Who may have the slot of `holder` until it can go on: the first one found that it waits for."""
+        if stuck:
+            waited_for = _stuck(holder)
+            return next((work for work in self._asked if work in waited_for and self._still_queues(work)), None)
+        forked = False
+        for one in _ahead(holder):
+            if not isinstance(one, Work):
+                forked = forked or len(one._holders()) > 1
+            elif one.queued_at is self and self._still_queues(one) and (not forked or needs(holder, one)):
+                return one
+        return None
+
+    def _still_queues(self, work: Work) -> bool:
+        return not self._queue[work].done()  # else it was cancelled, and its task is about to say so
 
 
 def asking_work() -> Work | None:
