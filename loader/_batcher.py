@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, final, o
 from loader._dispatch import seconds, whole_number
 from loader._histogram import SECONDS, SIZES, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
-from loader._limits import Wait, Work, current_work
 from loader._loops import home_loop, start_task
 from loader._results import BatchFunction, _short
 from loader._waiters import answer, failure
+from loader._waits import Wait, Work, current_work
 from loader._work import capture_context, waiting_for
 from loader.errors import (
     BatchCancelledError,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from loader._limits import Awaited
+    from loader._waits import Awaited
     from loader._watching import AskedItem
 
 T = TypeVar("T")

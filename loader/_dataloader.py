@@ -12,9 +12,9 @@ from loader._batch import BatchState
 from loader._batching import Batching, _watching
 from loader._caches import as_mapping
 from loader._dispatch import Settle, seconds, whole_number
-from loader._limits import current_work
 from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
+from loader._waits import current_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, MutableMapping

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from loader._limits import Work
+    from loader._waits import Work
     from loader._watching import RunWatch
     from loader.observe import Observer
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable, Hashable
 
-    from loader._limits import Work
+    from loader._waits import Work
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

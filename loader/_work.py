@@ -15,8 +15,8 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loader._dispatch import seconds
-from loader._limits import Awaited, Work, asking_work, current_work, needs
 from loader._loops import start_task
+from loader._waits import Awaited, Work, asking_work, current_work, needs
 from loader.errors import RunCancelledError, SelfWaitError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextvars import Context
 
-    from loader._limits import Wait
+    from loader._waits import Wait
 
 
 T = TypeVar("T")

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loader import DataLoader, LoaderError, Loaders, LoaderTimeoutError, SelfWaitError, dataloader
-from loader._limits import Limit, Work, asking_work
+from loader._limits import Limit
+from loader._waits import Work, asking_work
 from tests import loops
 from tests.fakes import Backend, awaits, outcome, together, turns
 
