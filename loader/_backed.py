@@ -307,9 +307,8 @@ class Backed:
 
     def _give_back(self, ask: _Ask) -> None:
         """Let others load what this batch will not."""
-        if ask.leases:
-            self.backing.write([Entry(self.namespace, *lease, NOTHING, 0) for lease in ask.leases.values()])
-            ask.leases = {}
+        self.backing.give_back(self.namespace, dict(ask.leases.values()))
+        ask.leases = {}
 
     def _value_type(self) -> Any:
         return value_type(self._inner, group_by=self._grouped)

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from loader._batcher import Batcher
+from loader._entries import NOTHING, Entry
 from loader.errors import LoaderError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from loader._dataloader import DataLoader
-    from loader._entries import Entry, SecondLevelCache
+    from loader._entries import Namespace, SecondLevelCache
 
 WRITES_WAITING = 1000
 """How many batches may have something to be written before what comes next is dropped."""
@@ -87,6 +88,11 @@ class Backing:
             self.dropped += 1
         else:
             self.written += sum(entry.fresh_for > 0 for entry in entries)
+
+    def give_back(self, namespace: Namespace, leases: Mapping[str, Any]) -> None:
+        """Have the leases of keys given back soon."""
+        if leases:
+            self.write([Entry(namespace, key, lease, NOTHING, 0) for key, lease in leases.items()])
 
     async def guarded(self, call: Callable[[], Awaitable[Any]], instead: Any = None) -> Any:
         """What a call of the cache returns, or `instead` if it fails: the backend knows all that it knows."""
@@ -172,6 +178,22 @@ async def drain(cache: SecondLevelCache) -> None:
     Cancellation: Only the wait ends.
     """
     await backing_of(cache).drain()
+
+
+def give_back(cache: SecondLevelCache, namespace: Namespace, leases: Mapping[str, Any]) -> None:
+    """Let others load what a cache has leased out to somebody who is gone, soon and in a task of nobody's.
+
+    For a cache of one's own, whose `get_many` is cancelled while it waits for other keys.
+
+    Args:
+        cache: The cache.
+        namespace: Whose keys.
+        leases: The leases, by the texts of their keys.
+
+    Raises:
+        RuntimeError: If no event loop runs here.
+    """
+    backing_of(cache).give_back(namespace, leases)
 
 
 def statistics(cache: SecondLevelCache) -> SecondLevelStatistics:

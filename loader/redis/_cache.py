@@ -19,7 +19,7 @@ from loader.redis._client import check_client, check_numbers, client_from
 from loader.redis._codec import MsgspecCodec
 from loader.redis._guard import BreakerState, Guarded
 from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
-from loader.second_level import NOTHING, Found, Stored, drain
+from loader.second_level import NOTHING, Found, Stored, drain, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -169,12 +169,16 @@ class RedisCache(Guarded):
         loop = asyncio.get_running_loop()
         now, pause = loop.time(), 0.005
         deadline = now + self._max_wait
-        while found.busy and now < deadline:
-            await asyncio.sleep(min(pause, deadline - now))
-            found = await self._ask(namespace, list(found.busy))
-            stored.update(found.stored)
-            leases.update(found.leases)
-            now, pause = loop.time(), min(2 * pause, 0.05)
+        try:
+            while found.busy and now < deadline:
+                await asyncio.sleep(min(pause, deadline - now))
+                found = await self._ask(namespace, list(found.busy))
+                stored.update(found.stored)
+                leases.update(found.leases)
+                now, pause = loop.time(), min(2 * pause, 0.05)
+        except asyncio.CancelledError:
+            give_back(self, namespace, leases)  # nobody will hear of them
+            raise
         return Found(stored, leases)
 
     async def set_many(self, entries: Sequence[Entry]) -> None:
