@@ -12,7 +12,7 @@ from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, final, overload
 
-from loader._dispatch import seconds, whole_number
+from loader._dispatch import seconds, string, whole_number
 from loader._histogram import SECONDS, SIZES, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop, start_task
@@ -143,7 +143,7 @@ class Batcher(Generic[T, R]):
         name: What errors and `repr` call this batcher. The default is the name of the handler.
 
     Raises:
-        TypeError: If `handler` cannot be called, or a number is none.
+        TypeError: If `handler` cannot be called, a number is none, or `name` no string.
         ValueError: If a limit is below 1, a time is negative or not finite, or `overflow` is neither word.
 
     Examples:
@@ -181,11 +181,9 @@ class Batcher(Generic[T, R]):
                 whole_number(option, value, least=1)
         if overflow not in {"wait", "reject"}:
             raise ValueError(f"overflow is 'wait' or 'reject', not {overflow!r}")
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name takes a string, not {name!r}")
         if not callable(handler):
             raise TypeError(f"handler must be a function of a list of items, not {_short(handler)}")
-        self.name: str = _name_of(handler) if name is None else name
+        self.name: str = _name_of(handler) if name is None else string("name", name)
         self._call = BatchFunction(handler)
         self._max_batch_size = max_batch_size
         self._window = None if window is None else seconds("window", window)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overloa
 from loader._batch import BatchState
 from loader._batching import Batching, _watching
 from loader._caches import as_mapping
-from loader._dispatch import Settle, seconds, whole_number
+from loader._dispatch import Settle, seconds, string, whole_number
 from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
 from loader._waits import current_work
@@ -220,8 +220,6 @@ class DataLoader(Batching, Generic[K, V]):
         ):
             if value is not None:
                 whole_number(option, value, least=1)
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name takes a string, not {name!r}")
         if cache_key_fn is not None and not callable(cache_key_fn):
             raise TypeError(f"cache_key_fn takes a function of a key, not {cache_key_fn!r}")
         if abandoned not in ("finish", "cancel"):
@@ -232,7 +230,7 @@ class DataLoader(Batching, Generic[K, V]):
             check_observer(observer)
         if cache_map is not None and not cache:
             raise ValueError("cache=False keeps nothing: cache_map would never be used")
-        own_name = _name_of(load_fn) if name is None else name
+        own_name = _name_of(load_fn) if name is None else string("name", name)
         shape: dict[str, Any] = {
             "index_by": index_by,
             "group_by": group_by,

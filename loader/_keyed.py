@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, final
 
+from loader._dispatch import string
 from loader._doorbell import Doorbell
 from loader._loops import home_loop
 from loader._runs import Closing, Run, Tally, Trigger, TriggerStatistics
@@ -49,7 +50,7 @@ class Keyed(Closing, Generic[K, T]):
         name: What to call it in errors and in its `repr`; by default it is named after the function.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, or if `policy` is not callable.
+        TypeError: If `fn` is not callable or a generator function, if `policy` is not callable, or `name` no string.
 
     Examples:
         >>> import asyncio
@@ -81,7 +82,7 @@ class Keyed(Closing, Generic[K, T]):
             )
         self._fn = fn
         self._policy = policy
-        self._name = name
+        self._name = None if name is None else string("Keyed: name", name)
         self._context = capture_context()
         self._tally = Tally()
         self._doorbell = Doorbell()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
+from loader._dispatch import string
 from loader._doorbell import Doorbell
 from loader._histogram import SECONDS, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
@@ -209,7 +210,7 @@ class Trigger(Closing, Generic[T]):
         if on_error is not None and (not callable(on_error) or _is_async(on_error)):
             raise TypeError(f"{who}: on_error is a plain function that takes the exception, not {on_error!r}")
         self._fn = fn
-        self._name = name
+        self._name = None if name is None else string(f"{who}: name", name)
         self._on_error = on_error
         self._context = capture_context()
         self._tally = Tally()

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
 from loader import DataLoader, LoaderClosedError, Loaders, dataloader
-from loader.redis import BreakerState, RedisCache
+from loader.redis import BreakerState, RedisBus, RedisCache
 from loader.redis import _cache as cache_module
 from loader.redis._scripts import MANY_PARAMETERS
 from loader.second_level import NOTHING, Entry, Namespace, drain, invalidate, statistics
@@ -402,6 +402,14 @@ def test_a_client_that_makes_text_of_bytes_is_refused() -> None:
 def test_what_is_no_asyncio_client_is_refused(client: Any) -> None:
     with pytest.raises(TypeError, match=r"a redis.asyncio.Redis or redis.asyncio.RedisCluster, not .*from_url"):
         RedisCache(client)
+
+
+@pytest.mark.parametrize("kind", [RedisCache, RedisBus])
+def test_what_is_no_string_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="prefix takes a string, not 3"):
+        kind(Redis(), prefix=3)
+    with pytest.raises(TypeError, match=r"from_url\(\) takes a string, not None"):
+        kind.from_url(None)
 
 
 @pytest.mark.parametrize("name", ["timeout", "retry_after", "max_value_bytes", "lease_for", "max_wait", "jitter"])

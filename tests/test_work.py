@@ -6,10 +6,11 @@ import asyncio
 import functools
 import math
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from loader._coalescer import Coalescer
+from loader import Coalescer, Debouncer, Keyed, Snapshot
 from loader._work import Bell, Call, checked_seconds, name_of, waiting_for
 from tests.jobs import Job, turns
 
@@ -80,3 +81,12 @@ def test_durations_are_checked_by_name() -> None:
     for senseless in (-1, math.nan, math.inf, 10**400):
         with pytest.raises(ValueError, match="X: b takes a number of seconds"):
             checked_seconds("X", "b", senseless)
+
+
+@pytest.mark.parametrize(
+    "make", [Coalescer, functools.partial(Debouncer, wait=1), functools.partial(Keyed, policy=Coalescer), Snapshot]
+)
+def test_a_name_is_a_string(make: Any) -> None:
+    kind = getattr(make, "func", make).__name__
+    with pytest.raises(TypeError, match=f"{kind}: name takes a string, not 3"):
+        make(Job(), name=3)

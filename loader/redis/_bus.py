@@ -15,7 +15,7 @@ from uuid import uuid4
 from redis.asyncio import Redis
 
 from loader import Debouncer, Keyed, LoaderClosedError
-from loader.redis._client import check_client, check_numbers, client_from
+from loader.redis._client import check_client, check_numbers, check_string, client_from
 from loader.redis._following import Follower, Following
 from loader.redis._guard import BreakerState, Guarded, end
 from loader.redis._message import decode, encode
@@ -84,7 +84,7 @@ class RedisBus(Guarded):
         max_wait: How long they may go on before.
 
     Raises:
-        TypeError: If the client is none of redis-py's asyncio, or a time no number.
+        TypeError: If the client is none of redis-py's asyncio, a time no number, or `prefix` no string.
         ValueError: If a time makes no sense, or the client decodes responses.
 
     Examples:
@@ -109,6 +109,7 @@ class RedisBus(Guarded):
         max_wait: float = 0.5,
     ) -> None:
         check_client(client, Redis)
+        check_string("prefix", prefix)
         check_numbers(timeout=timeout, retry_after=retry_after, heartbeat=heartbeat, wait=wait, max_wait=max_wait)
         for name, value in (("timeout", timeout), ("retry_after", retry_after), ("heartbeat", heartbeat)):
             if not 0 < value < float("inf"):

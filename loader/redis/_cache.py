@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError
 
-from loader.redis._client import check_client, check_numbers, client_from
+from loader.redis._client import check_client, check_numbers, check_string, client_from
 from loader.redis._codec import MsgspecCodec
 from loader.redis._guard import BreakerState, Guarded
 from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
@@ -90,7 +90,7 @@ class RedisCache(Guarded):
         jitter: By which part of `fresh_for` a value may expire earlier, from 0 to 1.
 
     Raises:
-        TypeError: If the client is none of redis-py's asyncio, or a number none.
+        TypeError: If the client is none of redis-py's asyncio, a number none, or `prefix` no string.
         ValueError: If a number makes no sense, or the client decodes responses.
 
     Examples:
@@ -119,6 +119,7 @@ class RedisCache(Guarded):
         jitter: float = 0.1,
     ) -> None:
         check_client(client, Redis, RedisCluster)
+        check_string("prefix", prefix)
         for name, value, least in (
             ("timeout", timeout, 0.001),
             ("retry_after", retry_after, 0.0),
