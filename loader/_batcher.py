@@ -317,7 +317,7 @@ class Batcher(Generic[T, R]):
         Args:
             flush: Send what is waiting, and serve those who wait for room. False: they get
                 `LoaderClosedError` and their items are never sent; batches in flight are cancelled, and
-                their callers get `BatchCancelledError`.
+                their callers get `BatchCancelledError` at once; a handler that takes no notice is waited for.
 
         Raises:
             SelfWaitError: If called by the handler.

@@ -508,7 +508,8 @@ class DataLoader(Batching, Generic[K, V]):
     async def aclose(self) -> None:
         """Cancel every batch and refuse further loads. Callers that wait get a `LoaderClosedError`.
 
-        Returns when the batch functions have ended. Closing twice is no error.
+        Returns when the batch functions have ended, each of which is cancelled once: one that takes no notice is waited
+        for, after its callers have been answered. Closing twice is no error.
 
         Cancellation:
             The loader is closed and its callers have their answers whatever happens to this call.
