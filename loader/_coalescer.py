@@ -44,12 +44,12 @@ class Coalescer(Trigger[T]):
         >>> async def main() -> None:
         ...     async def refresh() -> None:
         ...         print("refreshing")
-        ...         await asyncio.sleep(0.03)
+        ...         await asyncio.sleep(0.1)
         ...
         ...     async with Coalescer(refresh) as refreshing:
         ...         for _ in range(10):
         ...             refreshing.trigger()
-        ...             await asyncio.sleep(0.002)
+        ...             await asyncio.sleep(0)
         >>> asyncio.run(main())
         refreshing
         refreshing
