@@ -20,7 +20,7 @@ from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
 from benchmarks.rounds import in_turns
-from benchmarks.table import Figure, Table, compared, ratio
+from benchmarks.table import Figure, Table, compared_each, ratio
 from loader import DataLoader
 
 if TYPE_CHECKING:
@@ -176,11 +176,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "keys",
         f"{setting}.",
         ["course", "way", "of aiodataloader", "of Strawberry's", "median", "middle half"],
-        [
-            [course, way, *cells]
-            for course, ways in took.items()
-            for way, cells in compared(ways, ["aiodataloader", "strawberry.dataloader"], "ns", 0).items()
-        ],
+        compared_each(took, ["aiodataloader", "strawberry.dataloader"], "ns", 0),
         chart="median",
         ours=[OURS],
     )

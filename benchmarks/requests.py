@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.rounds import in_turns
 from benchmarks.schema import ATTRIBUTES, KEYS, LEVELS, OBJECTS, OURS, PEERS, RELATIONS, SHAPES, STRAWBERRY
-from benchmarks.table import Table, compared, ratio
+from benchmarks.table import Table, compared_each, ratio
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,11 +94,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "requests",
         f"{setting}; CPU time of one request.",
         ["query", "way", "of attributes", "of Strawberry's", "median", "middle half"],
-        [
-            [shape, way, *cells]
-            for shape, ways in took.items()
-            for way, cells in compared(ways, [BOUND, STRAWBERRY], "ms").items()
-        ],
+        compared_each(took, [BOUND, STRAWBERRY], "ms"),
         chart="median",
         ours=OURS,
     )

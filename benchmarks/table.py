@@ -140,3 +140,14 @@ def compared(
         ]
         for way, values in took.items()
     }
+
+
+def compared_each(
+    took: Mapping[str, Mapping[str, Sequence[float]]], beside: Sequence[str], unit: str, digits: int = 1
+) -> list[list[object]]:
+    """The rows of a table that compares the ways of each course."""
+    return [
+        [course, way, *cells]
+        for course, ways in took.items()
+        for way, cells in compared(ways, beside, unit, digits).items()
+    ]

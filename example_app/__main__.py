@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -100,6 +99,7 @@ async def _answer(url: URL, settings: Settings, query: str) -> int:
 
     from example_app.database import Database
     from example_app.loaders import AppLoaders
+    from example_app.output import write
     from example_app.schema import make_schema
     from example_app.service import Service
 
@@ -121,12 +121,7 @@ async def _answer(url: URL, settings: Settings, query: str) -> int:
     for statement in statements:
         print(_in_words(statement), file=sys.stderr)
     print(f"{_count(len(statements), 'statement')}, {seconds * 1000:.0f} ms", file=sys.stderr)
-    try:
-        print(json.dumps(answer, indent=2), flush=True)
-    except OSError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # leave nothing to flush at exit
-        if not isinstance(error, BrokenPipeError):  # which is no mistake: `| head`
-            return _fail(f"cannot write the answer: {error.strerror}")
+    write("the answer", json.dumps(answer, indent=2))
     return 1 if result.errors else 0
 
 

@@ -17,6 +17,7 @@ from uvicorn.supervisors import Multiprocess
 from example_app import log
 from example_app.app import create_app
 from example_app.build import VARIABLE, attached
+from example_app.output import write
 from example_app.settings import StartError
 
 if TYPE_CHECKING:
@@ -39,14 +40,15 @@ def serve(url: URL, settings: Settings, host: str, port: int, workers: int) -> i
     Raises:
         CannotListenError: If nothing can be served there.
         UnusableDatabaseError: If the database cannot be written to.
+        UnwritableError: If standard output cannot be written to.
     """
     # We bind the socket ourselves: uvicorn would report a failure only after starting the application.
     with _listen(host, port) as listener, attached(url):
         shown = f"[{host}]" if ":" in host else host
         where = f"http://{shown}:{listener.getsockname()[1]}"
         name = "GraphiQL" if settings.graphiql else "GraphQL"
-        print(f"The demo is at {where}/, {name} at {where}/graphql (Ctrl+C stops it)")
-        print(f"A query to try there:\n  {TRY}", flush=True)
+        greeting = f"The demo is at {where}/, {name} at {where}/graphql (Ctrl+C stops it)"
+        write("where the demo is", f"{greeting}\nA query to try there:\n  {TRY}")
         options: dict[str, Any] = {
             "log_config": None,
             "limit_concurrency": settings.max_connections,

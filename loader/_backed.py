@@ -16,7 +16,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, final
 
 from loader._backing import backing_of
-from loader._dispatch import seconds
+from loader._dispatch import seconds, string
 from loader._entries import NOTHING, Entry, Found, Namespace
 from loader._key_text import key_text
 from loader._results import BatchFunction, Shape
@@ -108,9 +108,11 @@ class Backed:
             raise ValueError("second_level needs fresh_for: how many seconds a value may be served after it was loaded")
         if isinstance(tags, str):
             raise TypeError(f"tags takes a collection of names, not the string {tags!r}")
+        if not isinstance(schema_version, str | int):
+            raise TypeError(f"schema_version takes a string or a whole number, not {schema_version!r}")
         self.cache: SecondLevelCache = cache
         self.namespace: Namespace = Namespace(name, str(schema_version))
-        self._tags = frozenset(tags)
+        self._tags = frozenset(string("each of the tags", tag) for tag in tags)
         self._inner = load_fn
         self._function = BatchFunction(load_fn)
         self._name = name
@@ -307,9 +309,8 @@ class Backed:
 
     def _give_back(self, ask: _Ask) -> None:
         """Let others load what this batch will not."""
-        if ask.leases:
-            self.backing.write([Entry(self.namespace, *lease, NOTHING, 0) for lease in ask.leases.values()])
-            ask.leases = {}
+        self.backing.give_back(self.namespace, dict(ask.leases.values()))
+        ask.leases = {}
 
     def _value_type(self) -> Any:
         return value_type(self._inner, group_by=self._grouped)

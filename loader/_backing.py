@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 from weakref import WeakKeyDictionary, WeakSet, ref
 
 from loader._batcher import Batcher
+from loader._entries import NOTHING, Entry
 from loader.errors import LoaderError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from loader._dataloader import DataLoader
-    from loader._entries import Entry, SecondLevelCache
+    from loader._entries import Namespace, SecondLevelCache
 
 WRITES_WAITING = 1000
 """How many batches may have something to be written before what comes next is dropped."""
@@ -58,33 +59,19 @@ class Backing:
     What is to be written waits here, and not with the batch that brought it: the scope of that may be over.
     """
 
-    __slots__ = (
-        "_cache",
-        "_writes",
-        "asks",
-        "bypassed",
-        "codec_errors",
-        "declared",
-        "dropped",
-        "failures",
-        "hits",
-        "known_missing",
-        "live",
-        "misses",
-        "written",
-    )
+    # The counts, as in `SecondLevelStatistics`.
+    asks: int = 0
+    hits: int = 0
+    known_missing: int = 0
+    misses: int = 0
+    bypassed: int = 0
+    written: int = 0
+    dropped: int = 0
+    codec_errors: int = 0
+    failures: int = 0
 
     def __init__(self, cache: SecondLevelCache) -> None:
         self._cache = ref(cache)
-        self.asks: int = 0
-        self.hits: int = 0
-        self.known_missing: int = 0
-        self.misses: int = 0
-        self.bypassed: int = 0
-        self.written: int = 0
-        self.dropped: int = 0
-        self.codec_errors: int = 0
-        self.failures: int = 0
         self.declared: dict[tuple[str, str], frozenset[str]] = {}  # the tags, by name and version
         self.live: WeakSet[DataLoader[Any, Any]] = WeakSet()
         self._writes: dict[AbstractEventLoop, Batcher[list[Entry], None]] = {}  # each loop writes by itself
@@ -101,6 +88,11 @@ class Backing:
             self.dropped += 1
         else:
             self.written += sum(entry.fresh_for > 0 for entry in entries)
+
+    def give_back(self, namespace: Namespace, leases: Mapping[str, Any]) -> None:
+        """Have the leases of keys given back soon."""
+        if leases:
+            self.write([Entry(namespace, key, lease, NOTHING, 0) for key, lease in leases.items()])
 
     async def guarded(self, call: Callable[[], Awaitable[Any]], instead: Any = None) -> Any:
         """What a call of the cache returns, or `instead` if it fails: the backend knows all that it knows."""
@@ -134,15 +126,7 @@ class Backing:
     def statistics(self) -> SecondLevelStatistics:
         """What happened so far."""
         return SecondLevelStatistics(
-            asks=self.asks,
-            hits=self.hits,
-            known_missing=self.known_missing,
-            misses=self.misses,
-            bypassed=self.bypassed,
-            written=self.written,
-            dropped=self.dropped,
-            codec_errors=self.codec_errors,
-            failures=self.failures,
+            **{field.name: getattr(self, field.name) for field in fields(SecondLevelStatistics)}
         )
 
 
@@ -194,6 +178,22 @@ async def drain(cache: SecondLevelCache) -> None:
     Cancellation: Only the wait ends.
     """
     await backing_of(cache).drain()
+
+
+def give_back(cache: SecondLevelCache, namespace: Namespace, leases: Mapping[str, Any]) -> None:
+    """Let others load what a cache has leased out to somebody who is gone, soon and in a task of nobody's.
+
+    For a cache of one's own, whose `get_many` is cancelled while it waits for other keys.
+
+    Args:
+        cache: The cache.
+        namespace: Whose keys.
+        leases: The leases, by the texts of their keys.
+
+    Raises:
+        RuntimeError: If no event loop runs here.
+    """
+    backing_of(cache).give_back(namespace, leases)
 
 
 def statistics(cache: SecondLevelCache) -> SecondLevelStatistics:

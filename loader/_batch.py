@@ -6,12 +6,14 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from loader._dispatch import Departure
-from loader._limits import Limit, Work
 from loader._waiters import Callers
+from loader._waits import Work
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task, TimerHandle
     from collections.abc import Hashable
+
+    from loader._limits import Limit
 
 
 class BatchState(Enum):

@@ -5,19 +5,21 @@ from __future__ import annotations
 from asyncio import all_tasks, gather
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, final, overload
 
-from loader._dispatch import seconds, whole_number
+from loader._dispatch import seconds, string, whole_number
 from loader._histogram import SECONDS, SIZES, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop, start_task
 from loader._results import BatchFunction, _short
 from loader._waiters import answer, failure
-from loader._work import capture_context, inside, waiting_for
+from loader._waits import Wait, Work, current_work
+from loader._work import capture_context, waiting_for
 from loader.errors import (
     BatchCancelledError,
     BatchResultError,
@@ -29,12 +31,12 @@ from loader.errors import (
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Handle, Task
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Iterator
     from types import TracebackType
     from typing import Self
 
-    from loader._watching import AskedItem, BatchWatch
-    from loader._work import Awaited
+    from loader._waits import Awaited
+    from loader._watching import AskedItem
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,22 +79,25 @@ class _Entry(Generic[T, R]):
     serial: int
     since: float
     asked: AskedItem | None = None  # who is told of it, if somebody observes
+    batch: _Batch[T, R] | None = None  # once it is sent
 
 
-@dataclass(slots=True, eq=False)
-class _Batch(Generic[T, R]):
-    entries: list[_Entry[T, R]]  # emptied by whoever settles them, so that nobody does it twice
-    serial: int  # of its first item; stays when the entries are gone
-    task: Task[list[R | BaseException]] | None = None
-    deadline: Handle | None = None
-    watch: BatchWatch | None = None  # its record, if somebody observes
-    # What the handler waits for right now, once per wait: written by `waiting_for` only.
-    waits_for: list[Awaited] = field(default_factory=list)
+class _Batch(Work, Generic[T, R]):
+    __slots__ = ("deadline", "entries", "home", "serial", "task")
 
-    @property
-    def done(self) -> bool:
-        """Whether the handler has ended."""
-        return self.task is not None and self.task.done()
+    def __init__(self, home: Batcher[T, R], entries: list[_Entry[T, R]]) -> None:
+        super().__init__(())
+        self.home = home
+        self.entries = entries  # emptied by whoever settles them, so that nobody does it twice
+        self.serial = entries[0].serial  # stays when the entries are gone
+        self.task: Task[list[R | BaseException]] | None = None
+        self.deadline: Handle | None = None
+
+    def __str__(self) -> str:
+        return f"a batch of {self.home!r}"
+
+    def askers(self) -> list[Work]:
+        return self.home._awaited_by
 
 
 @final
@@ -117,11 +122,10 @@ class Batcher(Generic[T, R]):
     loop, as from any task.
 
     A handler may submit to its own batcher. It may wait for the result as long as a slot is left for that
-    item; where every slot is taken by handlers that wait in this way, also through other batchers, triggers and
-    flights, the wait raises `SelfWaitError` instead of never ending. Code that the handler started counts as
+    item; where every slot is taken by handlers that wait in this way, also through other batchers, loaders, triggers
+    and flights, the wait raises `SelfWaitError` instead of never ending. Code that the handler started counts as
     the handler while that runs. A future of `submit_nowait` can be awaited unseen, so a handler must not await one of
-    its own batcher. Unseen is also a circle that leads through a `DataLoader`: nothing but a
-    `timeout` ends that.
+    its own batcher.
 
     Args:
         handler: An `async def` function of a list of items, or anything that can be called like one. A plain
@@ -139,7 +143,7 @@ class Batcher(Generic[T, R]):
         name: What errors and `repr` call this batcher. The default is the name of the handler.
 
     Raises:
-        TypeError: If `handler` cannot be called, or a number is none.
+        TypeError: If `handler` cannot be called, a number is none, or `name` no string.
         ValueError: If a limit is below 1, a time is negative or not finite, or `overflow` is neither word.
 
     Examples:
@@ -177,11 +181,9 @@ class Batcher(Generic[T, R]):
                 whole_number(option, value, least=1)
         if overflow not in {"wait", "reject"}:
             raise ValueError(f"overflow is 'wait' or 'reject', not {overflow!r}")
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name takes a string, not {name!r}")
         if not callable(handler):
             raise TypeError(f"handler must be a function of a list of items, not {_short(handler)}")
-        self.name: str = _name_of(handler) if name is None else name
+        self.name: str = _name_of(handler) if name is None else string("name", name)
         self._call = BatchFunction(handler)
         self._max_batch_size = max_batch_size
         self._window = None if window is None else seconds("window", window)
@@ -201,6 +203,7 @@ class Batcher(Generic[T, R]):
         self._last_serial = 0
         self._leave_through = 0  # items up to this serial wait for a slot, but no longer for company
         self._drains: dict[Future[None], int] = {}  # who waits until no item up to a serial is left
+        self._awaited_by: list[Work] = []
         self._observed = True  # not where it is machinery of our own, of which nobody is told
         self._rejected = self._cancelled = self._failures = self._batches = 0
         self._batch_size = Recorder(SIZES)
@@ -228,17 +231,17 @@ class Batcher(Generic[T, R]):
             BatchCancelledError: If the batch was cancelled, from within, from outside, or by
                 `aclose(flush=False)`.
             BatchFailedError: If the batch ended with something else that is no `Exception`.
-            SelfWaitError: If the handler waits for itself.
+            SelfWaitError: If what the item waits for waits for the code that submits it.
             LoaderLoopError: If called from another event loop or another thread.
             Exception: Whatever the handler raised, or returned in the item's place.
 
         Cancellation:
             Before the batch left, the item is dropped; afterwards its result is. No other caller notices.
         """
-        if inside.get() is not None:
-            with waiting_for(self):
-                return await self._add(item, may_wait=self._may_wait)
-        return await self._add(item, may_wait=self._may_wait)
+        if current_work.get() is None:
+            return await self._add(item, may_wait=self._may_wait)
+        with self._waiting() as entries:
+            return await self._add(item, may_wait=self._may_wait, also=entries)
 
     def submit_nowait(self, item: T) -> Future[R]:
         """Submit one item without waiting for anything.
@@ -282,8 +285,8 @@ class Batcher(Generic[T, R]):
         """
         if isinstance(items, str | bytes) or not isinstance(items, Iterable):
             raise TypeError(f"{self!r}: submit_many takes an iterable of items, not {items!r}; one item is for submit")
-        with waiting_for(self):
-            outcomes = await self._add_many(list(items))
+        with self._waiting() as entries:
+            outcomes = await self._add_many(list(items), entries)
         if not return_exceptions:
             for outcome in outcomes:
                 if isinstance(outcome, BaseException):
@@ -294,23 +297,16 @@ class Batcher(Generic[T, R]):
         """Send what waits for company, and wait until all that was submitted so far is settled.
 
         Raises:
-            SelfWaitError: If called by the handler.
+            SelfWaitError: If called by the handler, or by what it waits for.
             LoaderLoopError: If called from another event loop or another thread.
 
         Cancellation:
             Only the wait ends; what was sent goes on.
         """
         self._refuse_inside("flush()")
-        loop = self._home()
-        self._leave_through = through = self._last_serial
-        self._pump()
-        if self._is_left(through):
-            drained: Future[None] = loop.create_future()
-            self._drains[drained] = through
-            try:
-                await drained
-            finally:
-                self._drains.pop(drained, None)
+        self._home()
+        with waiting_for(Wait(self, partial(self._left, self._last_serial))):
+            await self._drain()
 
     async def aclose(self, *, flush: bool = True) -> None:
         """Take no more items, and wait until nothing is left to do.
@@ -321,7 +317,7 @@ class Batcher(Generic[T, R]):
         Args:
             flush: Send what is waiting, and serve those who wait for room. False: they get
                 `LoaderClosedError` and their items are never sent; batches in flight are cancelled, and
-                their callers get `BatchCancelledError`.
+                their callers get `BatchCancelledError` at once; a handler that takes no notice is waited for.
 
         Raises:
             SelfWaitError: If called by the handler.
@@ -332,10 +328,14 @@ class Batcher(Generic[T, R]):
         """
         self._refuse_inside("aclose()")
         self._home()
-        self._closed = True
-        if not flush:
+        if flush:
+            with waiting_for(Wait(self, partial(self._left, self._last_serial))):
+                self._closed = True
+                await self._drain()
+        else:
+            self._closed = True
             self._abandon()
-        await self.flush()
+            await self._drain()
 
     async def __aenter__(self) -> Self:
         return self
@@ -375,20 +375,46 @@ class Batcher(Generic[T, R]):
             self._loop = loop
         return loop
 
-    def _add(self, item: T, *, may_wait: bool) -> Future[R]:
+    @contextmanager
+    def _waiting(self) -> Iterator[list[_Entry[T, R]]]:
+        """Around the wait for those items that are added to what it gives."""
+        entries: list[_Entry[T, R]] = []
+
+        def ahead() -> Iterable[Awaited | Work]:
+            return [entry.batch or self for entry in entries if not entry.future.done()] if entries else [self]
+
+        with waiting_for(Wait(self, ahead)):
+            yield entries
+
+    def _add(self, item: T, *, may_wait: bool, also: list[_Entry[T, R]] | None = None) -> Future[R]:
         loop = self._admit(1, may_wait=may_wait)
         future: Future[R] = loop.create_future()
         self._last_serial = serial = next(self._serials)
         entry = self._queue[future] = _Entry(item, future, serial, loop.time())
         if self._observed and (observers := observers_here()):
             entry.asked = _watching().AskedItem(observers)
+        if also is not None:
+            also.append(entry)  # before it is sent: an eager task runs the handler at once
         future.add_done_callback(self._forget)
         self._pump()
         return future
 
-    async def _add_many(self, items: list[T]) -> list[R | BaseException]:
+    async def _add_many(self, items: list[T], entries: list[_Entry[T, R]]) -> list[R | BaseException]:
         self._admit(len(items), may_wait=self._may_wait)
-        return await gather(*[self._add(item, may_wait=True) for item in items], return_exceptions=True)
+        futures = [self._add(item, may_wait=True, also=entries) for item in items]
+        return await gather(*futures, return_exceptions=True)
+
+    async def _drain(self) -> None:
+        loop = self._home()
+        self._leave_through = through = self._last_serial
+        self._pump()
+        if self._left(through):
+            drained: Future[None] = loop.create_future()
+            self._drains[drained] = through
+            try:
+                await drained
+            finally:
+                self._drains.pop(drained, None)
 
     def _admit(self, items: int, *, may_wait: bool) -> AbstractEventLoop:
         loop = self._home()
@@ -468,7 +494,9 @@ class Batcher(Generic[T, R]):
             return
         self._batches += 1
         self._batch_size.record(len(entries))
-        batch = _Batch(entries, entries[0].serial)
+        batch = _Batch(self, entries)
+        for entry in entries:
+            entry.batch = batch
         if self._observed and (everywhere or any(entry.asked is not None for entry in entries)):
             batch.watch = _watching().BatchWatch.of_items(self, reason, now - entries[0].since, entries)
         self._running.add(batch)  # before the task: an eager one runs the handler now, which may submit
@@ -490,7 +518,7 @@ class Batcher(Generic[T, R]):
 
     async def _run(self, batch: _Batch[T, R], items: list[T]) -> list[R | BaseException]:
         expected = len(items)  # counted before the handler can change the list
-        inside.set(batch)
+        current_work.set(batch)
         if batch.watch is not None:
             batch.watch.called()
         results = await self._call(items)
@@ -513,6 +541,7 @@ class Batcher(Generic[T, R]):
         # the handler has survived it, and not all that is left on the loop was cancelled: then it came from within.
         ending = task.cancelling() > (0 if batch.entries else 1)
         ending = ending and (task.cancelled() or all(other.cancelling() for other in all_tasks(self._loop)))
+        batch.ended = batch.over = True
         self._running.discard(batch)
         if batch.deadline is not None:
             batch.deadline.cancel()
@@ -594,21 +623,22 @@ class Batcher(Generic[T, R]):
             "was cancelled. Nobody cancelled the caller."
         )
 
-    def _is_left(self, through: int) -> bool:
-        """Whether any item up to this serial is waiting or in flight."""
+    def _left(self, through: int) -> list[Awaited | Work]:
+        """The batches in flight with items up to this serial, and the batcher itself if such are waiting."""
+        left: list[Awaited | Work] = [batch for batch in self._running if batch.serial <= through]
         if self._queue and next(iter(self._queue.values())).serial <= through:
-            return True
-        return any(batch.serial <= through for batch in self._running)
+            left.append(self)
+        return left
 
     def _wake_drained(self) -> None:
         for drained, through in list(self._drains.items()):
-            if not self._is_left(through):
+            if not self._left(through):
                 del self._drains[drained]
                 if not drained.done():
                     drained.set_result(None)
 
     def _refuse_inside(self, what: str) -> None:
-        if inside.get() in self._running:
+        if current_work.get() in self._running:
             raise SelfWaitError(f"the handler of {self!r} called {what}, which waits for the handler to end.")
 
     def _holders(self) -> Collection[_Batch[T, R]]:

@@ -13,9 +13,10 @@ from loader._batch import Batch, BatchState
 from loader._dispatch import Activity, Settle
 from loader._histogram import SIZES, Recorder
 from loader._hooks import everywhere
-from loader._limits import Limit, asking_work, current_work
+from loader._limits import Limit
 from loader._loops import home_loop, start_task
 from loader._waiters import answer
+from loader._waits import asking_work, current_work
 from loader.errors import (
     BatchCancelledError,
     BatchResultError,
@@ -394,10 +395,8 @@ class Batching:
         if batch.state is BatchState.WAITING:
             self._unsent -= len(keys)
         batch.state = BatchState.ENDED
-        batch.ended = True
         self._activity.moved = True
-        if batch.asked_by:
-            batch.changed()
+        batch.end()
         if batch.timer is not None:
             batch.timer.cancel()
         waiting = self._waiting

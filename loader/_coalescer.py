@@ -34,8 +34,8 @@ class Coalescer(Trigger[T]):
         on_error: Called with the exception of a run that nobody waited for, in the coalescer's context.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, or
-            `min_interval` no number.
+        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function,
+            `min_interval` no number, or `name` no string.
         ValueError: If `min_interval` is negative or not finite.
 
     Examples:
@@ -44,12 +44,12 @@ class Coalescer(Trigger[T]):
         >>> async def main() -> None:
         ...     async def refresh() -> None:
         ...         print("refreshing")
-        ...         await asyncio.sleep(0.03)
+        ...         await asyncio.sleep(0.1)
         ...
         ...     async with Coalescer(refresh) as refreshing:
         ...         for _ in range(10):
         ...             refreshing.trigger()
-        ...             await asyncio.sleep(0.002)
+        ...             await asyncio.sleep(0)
         >>> asyncio.run(main())
         refreshing
         refreshing

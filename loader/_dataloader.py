@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overloa
 from loader._batch import BatchState
 from loader._batching import Batching, _watching
 from loader._caches import as_mapping
-from loader._dispatch import Settle, seconds, whole_number
-from loader._limits import current_work
+from loader._dispatch import Settle, seconds, string, whole_number
 from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
+from loader._waits import current_work
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, MutableMapping
@@ -220,8 +220,6 @@ class DataLoader(Batching, Generic[K, V]):
         ):
             if value is not None:
                 whole_number(option, value, least=1)
-        if name is not None and not isinstance(name, str):
-            raise TypeError(f"name takes a string, not {name!r}")
         if cache_key_fn is not None and not callable(cache_key_fn):
             raise TypeError(f"cache_key_fn takes a function of a key, not {cache_key_fn!r}")
         if abandoned not in ("finish", "cancel"):
@@ -232,7 +230,7 @@ class DataLoader(Batching, Generic[K, V]):
             check_observer(observer)
         if cache_map is not None and not cache:
             raise ValueError("cache=False keeps nothing: cache_map would never be used")
-        own_name = _name_of(load_fn) if name is None else name
+        own_name = _name_of(load_fn) if name is None else string("name", name)
         shape: dict[str, Any] = {
             "index_by": index_by,
             "group_by": group_by,
@@ -288,7 +286,7 @@ class DataLoader(Batching, Generic[K, V]):
             LoaderClosedError: If the loader was closed.
             LoaderLoopError: If no event loop runs here, or another one than the loader's.
             LoaderOverloadedError: If `max_pending` keys wait already.
-            SelfWaitError: If a batch function asks for a key whose batch waits for it.
+            SelfWaitError: If a batch function, or a run, asks for a key whose batch waits for it.
             TypeError: If the key is not hashable and there is no `cache_key_fn`.
 
         Cancellation:
@@ -355,7 +353,7 @@ class DataLoader(Batching, Generic[K, V]):
             LoaderClosedError: If the loader was closed.
             LoaderLoopError: If no event loop runs here, or another one than the loader's.
             LoaderOverloadedError: If the new ones among the keys would exceed `max_pending`; then none is asked for.
-            SelfWaitError: If a batch function asks for a key whose batch waits for it.
+            SelfWaitError: If a batch function, or a run, asks for a key whose batch waits for it.
             TypeError: If `keys` is a string or not iterable, or a key is not hashable.
 
         Cancellation:
@@ -514,7 +512,8 @@ class DataLoader(Batching, Generic[K, V]):
     async def aclose(self) -> None:
         """Cancel every batch and refuse further loads. Callers that wait get a `LoaderClosedError`.
 
-        Returns when the batch functions have ended. Closing twice is no error.
+        Returns when the batch functions have ended, each of which is cancelled once: one that takes no notice is waited
+        for, after its callers have been answered. Closing twice is no error.
 
         Cancellation:
             The loader is closed and its callers have their answers whatever happens to this call.

@@ -38,8 +38,8 @@ class Debouncer(Trigger[T]):
         on_error: Called with the exception of a run that nobody waited for, in the debouncer's context.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, or a time no
-            number.
+        TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, a time no
+            number, or `name` no string.
         ValueError: If a time is negative or not finite, or if `max_wait` is shorter than `wait`.
 
     Examples:

@@ -152,3 +152,14 @@ def seconds(name: str, value: object) -> float:
         return float(value)
     except OverflowError:
         raise ValueError(f"{name} takes a number of seconds that a float can hold") from None
+
+
+def string(name: str, value: object) -> str:
+    """A string.
+
+    Raises:
+        TypeError: If `value` is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} takes a string, not {value!r}")
+    return value

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from loader._backing import backings
 from loader._batching import _NOWHERE
+from loader._dispatch import string
 from loader._entries import NOTHING, Namespace
 from loader._key_text import key_text
 
@@ -121,8 +122,11 @@ async def invalidate_tags(*tags: str) -> Change:
 
     Returns:
         What changed, to be told to others.
+
+    Raises:
+        TypeError: If a tag is no string.
     """
-    change = Change(tags=frozenset(tags))
+    change = Change(tags=frozenset(string("each of the tags", tag) for tag in tags))
     for cache, backing in backings():
         for part in _tagged(backing, change):
             await _delete(cache, backing, part)

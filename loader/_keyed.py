@@ -9,6 +9,7 @@ from enum import Enum
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar, final
 
+from loader._dispatch import string
 from loader._doorbell import Doorbell
 from loader._loops import home_loop
 from loader._runs import Closing, Run, Tally, Trigger, TriggerStatistics
@@ -18,8 +19,6 @@ from loader.errors import LoaderClosedError, RunCancelledError
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, TimerHandle
     from collections.abc import Awaitable, Callable, Mapping
-    from types import TracebackType
-    from typing import Self
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -51,7 +50,7 @@ class Keyed(Closing, Generic[K, T]):
         name: What to call it in errors and in its `repr`; by default it is named after the function.
 
     Raises:
-        TypeError: If `fn` is not callable or a generator function, or if `policy` is not callable.
+        TypeError: If `fn` is not callable or a generator function, if `policy` is not callable, or `name` no string.
 
     Examples:
         >>> import asyncio
@@ -83,7 +82,7 @@ class Keyed(Closing, Generic[K, T]):
             )
         self._fn = fn
         self._policy = policy
-        self._name = name
+        self._name = None if name is None else string("Keyed: name", name)
         self._context = capture_context()
         self._tally = Tally()
         self._doorbell = Doorbell()
@@ -162,7 +161,7 @@ class Keyed(Closing, Generic[K, T]):
         triggers = self._of(key)
         with waiting_for(*triggers):
             for run in [run for trigger in triggers if (run := trigger._hurry()) is not None]:
-                await run.over()
+                await run.until_over()
 
     async def wait_idle(self) -> None:
         """Wait until no key is pending and no run is in flight. It hurries nothing: `flush()` does.
@@ -229,15 +228,6 @@ class Keyed(Closing, Generic[K, T]):
             for trigger in self._of(EVERY):
                 trigger._shut(flush=flush)
             await self._close(timeout=limit, report=flush)
-
-    async def __aenter__(self) -> Self:
-        self._home()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def pending(self) -> bool:

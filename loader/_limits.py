@@ -9,144 +9,36 @@ could stop them for ever: the outer one holds the slot that the inner one needs.
    before the borrower has ended, a limit of one covers a resource that serves one statement at a time (a database
    session): no two are ever under way.
 2. A batch that would wait for itself, directly or through others, gets a `SelfWaitError` at the call.
+
+Who waits for whom is known to `loader._waits`: also what waits through triggers, flights and batchers.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from loader._loops import home_loop
-from loader.errors import SelfWaitError
+from loader._waits import Work, ahead, all_stuck, look_for_loans, needs
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
-    from collections.abc import Iterable
-
-    from loader._watching import BatchWatch
-
-current_work: ContextVar[Work | None] = ContextVar("loader.current_work", default=None)
-"""The batch whose function is running here, in its own task and those that it starts."""
-
-
-class Work:
-    """What may wait for other work and hold slots: a batch.
-
-    Attributes:
-        ended: Whether nobody waits for it any more: everybody has an answer. Set once.
-        over: Whether its function has ended, which may be later (one that takes no notice of its time-out).
-        waits_for: The work that its function asked for.
-        asked_by: The work whose functions asked for it.
-        limits: The limits that it runs under.
-        queued_at: The limit that it has no slot of yet, and must have one of next.
-        watch: Its record, None if nobody observes it.
-    """
-
-    __slots__ = ("asked_by", "ended", "limits", "over", "queued_at", "waits_for", "watch")
-
-    def __init__(self, limits: tuple[Limit, ...]) -> None:
-        self.limits = limits
-        self.watch: BatchWatch | None = None
-        self.ended = False
-        self.over = False
-        self.queued_at: Limit | None = None
-        # Most batches load nothing themselves and are asked for by resolvers only: they share the empty tuple.
-        self.waits_for: tuple[Work, ...] = ()
-        self.asked_by: tuple[Work, ...] = ()
-
-    def ask_for(self, other: Work, who: object) -> None:
-        """Note that this work's function waits for `other`.
-
-        Raises:
-            SelfWaitError: If `other` waits for this work, or is it.
-        """
-        if other in self.waits_for:
-            return
-        if _reaches(other, self):
-            raise SelfWaitError(
-                f"{who!r}: the batch function waits for a key of its own batch, directly or through another loader, "
-                "and so for itself. Load in it only what its own result is not needed for"
-            )
-        self.waits_for = (*(work for work in self.waits_for if not work.ended), other)
-        other.asked_by = (*other.asked_by, self)
-        if other.queued_at is not None:
-            other.queued_at.note_asked(other)
-        self.changed()
-
-    @property
-    def stalled(self) -> bool:
-        """Whether its function waits for other work."""
-        return any(not other.ended for other in self.waits_for)
-
-    def changed(self) -> None:
-        """Look for loans wherever somebody waits for this work, which goes on differently, or no more."""
-        _look_for_loans([self])
-
-
-def _look_for_loans(todo: list[Work]) -> None:
-    """Look for loans wherever somebody waits for one of `todo`, directly, through others, or for a slot."""
-    limits: dict[Limit, None] = {}
-    seen: set[Work] = set()
-    while todo:
-        work = todo.pop()
-        if work not in seen:
-            seen.add(work)
-            todo.extend(work.asked_by)
-            for limit in work.limits:
-                if limit.held_by(work):
-                    limits[limit] = None
-                    todo.extend(limit.queue())
-    for limit in limits:
-        limit.reconsider()
-    for limit in limits:  # only now is it known that nothing goes on
-        limit.reconsider(stuck=True)
-
-
-def _reaches(work: Work, target: Work) -> bool:
-    """Whether `work` is `target` or waits for it, directly or through others."""
-    seen: set[Work] = set()
-    todo = [work]
-    while todo:
-        work = todo.pop()
-        if work is target:
-            return True
-        if work not in seen:
-            seen.add(work)
-            todo.extend(other for other in work.waits_for if not other.ended)
-    return False
-
-
-def _stuck(work: Work) -> set[Work]:
-    """All that `work` waits for in whatever way, itself included, if nothing of it can go on; else nothing."""
-    seen: set[Work] = set()
-    todo = [work]
-    while todo:
-        work = todo.pop()
-        if work in seen:
-            continue
-        seen.add(work)
-        if work.queued_at is not None:
-            todo.extend(work.queued_at.holders())
-        elif work.stalled:
-            todo.extend(other for other in work.waits_for if not other.ended)
-        else:
-            return set()
-    return seen
 
 
 class Limit:
     """At most `size` batches at once, by the rules of this module."""
 
-    __slots__ = ("_asked", "_holders", "_lenders", "_loop", "_queue", "size")
+    __slots__ = ("_asked", "_holders", "_lenders", "_linked", "_loans", "_loop", "_queue", "size")
 
     def __init__(self, size: int) -> None:
         self.size = size
         self._loop: AbstractEventLoop | None = None
         self._holders: set[Work] = set()
         self._lenders: dict[Work, Work] = {}  # borrower -> the holder whose slot it uses
+        self._loans: dict[Work, Work] = {}  # the same the other way round
         self._queue: OrderedDict[Work, Future[None]] = OrderedDict()
         self._asked: dict[Work, None] = {}  # those in the queue that other work waits for
+        self._linked: dict[Work, None] = {}  # these, and those who hold a slot of another limit
 
     def __repr__(self) -> str:
         return f"<limit of {self.size} concurrent batches>"
@@ -162,12 +54,14 @@ class Limit:
         if loop is not self._loop:
             self._loop = home_loop(self._loop if self._holders else None, self)
             # What held a slot on a loop that is closed never gives it back.
-            for store in (self._holders, self._lenders, self._queue, self._asked):
+            for store in (self._holders, self._lenders, self._loans, self._queue, self._asked, self._linked):
                 store.clear()
         if not self._queue and self._take(work):
             return
         granted = self._queue[work] = loop.create_future()
         work.queued_at = self
+        if self in work.limits[1:]:
+            self._linked[work] = None
         if work.asked_by:
             self.note_asked(work)
             self.reconsider()
@@ -190,14 +84,16 @@ class Limit:
             return  # its loop is closed, and all that was held there is forgotten
         self._holders.remove(work)
         lender = self._lenders.pop(work, None)
-        borrower = next((borrower for borrower, its_lender in self._lenders.items() if its_lender is work), None)
+        if lender is not None:
+            del self._loans[lender]
+        borrower = self._loans.pop(work, None)
         if borrower is not None:  # it ended without waiting for all that it had asked for: the slot goes on with it
             del self._lenders[borrower]
             if lender is not None:  # and was itself borrowed
-                self._lenders[borrower] = lender
+                self._lend(lender, borrower)
         self.reconsider()
         # One that went on is gone: those that still queue here may now wait for nothing that goes on.
-        _look_for_loans([queued for queued in self._queue if queued.asked_by or len(queued.limits) > 1])
+        look_for_loans(self.held_up())
 
     def held_by(self, work: Work) -> bool:
         """Whether `work` has a slot, its own or a borrowed one."""
@@ -207,13 +103,15 @@ class Limit:
         """Who has a slot."""
         return self._holders
 
-    def queue(self) -> Iterable[Work]:
-        """Who waits for a slot."""
-        return self._queue
+    def held_up(self) -> list[Work]:
+        """Who waits for a slot and keeps others waiting, unless some holder plainly goes on."""
+        if all(holder.queued_at is not None or any(True for _ in holder.waits()) for holder in self._holders):
+            return list(self._linked)
+        return []
 
     def note_asked(self, queued: Work) -> None:
         """Note that other work waits for one that queues here: it may borrow a slot."""
-        self._asked[queued] = None
+        self._asked[queued] = self._linked[queued] = None
 
     def reconsider(self, *, stuck: bool = False) -> None:
         """Grant what can be granted now, and if `stuck` is given, to whom only a loan helps to go on."""
@@ -222,9 +120,13 @@ class Limit:
             if not granted.done() and not self._take(first):
                 break
             self._grant(first)
-        for work in list(self._asked):
-            if not self._queue[work].done() and self._borrow(work, stuck=stuck):
-                self._grant(work)
+        if self._asked:
+            for holder in [holder for holder in self._holders if holder not in self._loans]:
+                work = self._borrower(holder, stuck=stuck)
+                if work is not None:
+                    self._holders.add(work)
+                    self._lend(holder, work)
+                    self._grant(work)
 
     def _grant(self, work: Work) -> None:
         granted = self._queue[work]
@@ -235,6 +137,7 @@ class Limit:
     def _leave_queue(self, work: Work) -> None:
         self._queue.pop(work, None)
         self._asked.pop(work, None)
+        self._linked.pop(work, None)
         work.queued_at = None
 
     def _take(self, work: Work) -> bool:
@@ -243,17 +146,23 @@ class Limit:
         self._holders.add(work)
         return True
 
-    def _borrow(self, work: Work, *, stuck: bool) -> bool:
-        lending = set(self._lenders.values())
-        for holder in self._holders:
-            if holder not in lending and (work in _stuck(holder) if stuck else _reaches(holder, work)):
-                self._holders.add(work)
-                self._lenders[work] = holder
-                return True
-        return False
+    def _lend(self, holder: Work, borrower: Work) -> None:
+        self._lenders[borrower] = holder
+        self._loans[holder] = borrower
 
+    def _borrower(self, holder: Work, *, stuck: bool) -> Work | None:
+        """Who may have the slot of `holder` until it can go on: the first one found that it waits for."""
+        if stuck:
+            held_up = all_stuck(holder)
+            asked = self._asked if held_up else ()
+            return next((one for one in asked if one in held_up and self._still_queues(one)), None)
+        forked = False
+        for one in ahead(holder):
+            if not isinstance(one, Work):
+                forked = forked or len(one._holders()) > 1
+            elif one.queued_at is self and self._still_queues(one) and (not forked or needs(holder, one)):
+                return one
+        return None
 
-def asking_work() -> Work | None:
-    """The batch whose function the caller runs in, if that function still goes on."""
-    work = current_work.get()
-    return None if work is None or work.over else work
+    def _still_queues(self, work: Work) -> bool:
+        return not self._queue[work].done()  # else it was cancelled, and its task is about to say so

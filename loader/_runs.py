@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, final
 
+from loader._dispatch import string
 from loader._doorbell import Doorbell
 from loader._histogram import SECONDS, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop
 from loader._work import (
     Bell,
-    Work,
+    Call,
     capture_context,
     check_function,
     checked_seconds,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from loader._waits import Work
     from loader._watching import RunWatch
     from loader.observe import Observer
 
@@ -129,6 +131,19 @@ class Closing(ABC):
     def _cut(self, failure: Exception | None) -> None:
         """Drop what is pending and cancel what runs; `failure` is reported for a run that nobody waits for."""
 
+    @abstractmethod
+    async def aclose(self) -> None:
+        """Close, and wait until nothing is left."""
+
+    async def __aenter__(self) -> Self:
+        self._home()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
     async def _until_idle(self) -> None:
         if not self._is_idle():
             await self._idle.wait(self._home())
@@ -151,7 +166,7 @@ class Closing(ABC):
             self._closers -= 1
 
 
-class Run(Work[T]):
+class Run(Call[T]):
     """A run, from the first trigger that asks for it to its end.
 
     Attributes:
@@ -163,10 +178,10 @@ class Run(Work[T]):
         observers: Who is told of it besides those who observe the process: who observes a scope that triggered it, or
             waits for it.
         asked_in: The contexts in which it was asked for, until it starts, if an observer wants to know.
-        watch: Its record, None if nobody observes it.
+        run_watch: Its record, None if nobody observes it.
     """
 
-    __slots__ = ("asked_in", "first", "last", "observers", "started", "triggers", "urgent", "watch")
+    __slots__ = ("asked_in", "first", "last", "observers", "run_watch", "started", "triggers", "urgent")
 
     def __init__(self, owner: Trigger[T], loop: AbstractEventLoop, now: float) -> None:
         super().__init__(owner, loop)
@@ -175,12 +190,12 @@ class Run(Work[T]):
         self.urgent = False
         self.observers: Sequence[Observer] = ()
         self.asked_in: list[Context] = []
-        self.watch: RunWatch | None = None
+        self.run_watch: RunWatch | None = None
 
     def _enter(self) -> None:
         super()._enter()
-        if self.watch is not None:
-            self.watch.started()
+        if self.run_watch is not None:
+            self.run_watch.started()
 
 
 class Trigger(Closing, Generic[T]):
@@ -195,11 +210,12 @@ class Trigger(Closing, Generic[T]):
         if on_error is not None and (not callable(on_error) or _is_async(on_error)):
             raise TypeError(f"{who}: on_error is a plain function that takes the exception, not {on_error!r}")
         self._fn = fn
-        self._name = name
+        self._name = None if name is None else string(f"{who}: name", name)
         self._on_error = on_error
         self._context = capture_context()
         self._tally = Tally()
         self._doorbell = Doorbell()
+        self._awaited_by: list[Work] = []
         # `_open_on` is `_loop` while triggers are welcome and None otherwise: one comparison tells a trigger all.
         self._loop: AbstractEventLoop | None = None
         self._open_on: AbstractEventLoop | None = None
@@ -266,9 +282,6 @@ class Trigger(Closing, Generic[T]):
 
         A run that is already in flight may have read what the caller has just changed: it does not count.
 
-        A circle of waits that leads through a `DataLoader` is not seen, and never ends by itself: set
-        its `timeout` if what it calls may wait for this.
-
         Returns:
             What the function returned.
 
@@ -301,7 +314,7 @@ class Trigger(Closing, Generic[T]):
         self._answer()
         with waiting_for(self):
             if (run := self._hurry()) is not None:
-                await run.over()
+                await run.until_over()
 
     async def wait_idle(self) -> None:
         """Wait until nothing is pending and no run is in flight.
@@ -359,15 +372,6 @@ class Trigger(Closing, Generic[T]):
         with waiting_for(self):
             self._shut(flush=flush)
             await self._close(timeout=limit, report=flush)
-
-    async def __aenter__(self) -> Self:
-        self._home()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     @property
     def pending(self) -> bool:
@@ -492,14 +496,14 @@ class Trigger(Closing, Generic[T]):
             from loader._watching import RunWatch
 
             name = self._label or self._name or name_of(self._fn)
-            run.watch = RunWatch(run, name, type(self).__name__.lower())
+            run.run_watch = RunWatch(run, name, type(self).__name__.lower())
         run.start(self._context, self._fn, then=self._ended)
 
     def _ended(self, run: Run[T]) -> None:
         self._current = None
         self._tally.run_time.record(self._home().time() - run.started)
-        if run.watch is not None:
-            run.watch.finished(run.failure)
+        if run.run_watch is not None:
+            run.run_watch.finished(run.failure)
         if isinstance(run.failure, RunCancelledError):
             self._tally.cancelled += 1
         elif run.failure is not None:
@@ -514,7 +518,7 @@ class Trigger(Closing, Generic[T]):
         finally:
             self._next()
 
-    def _left_alone(self, work: Work[Any]) -> None:
+    def _left_alone(self, work: Call[Any]) -> None:
         error = work.take_unheard()
         if error is None:
             return

@@ -258,6 +258,8 @@ class Loaders:
     async def aclose(self) -> None:
         """Cancel every batch, in whatever scope, refuse more loads, and wait until the batch functions have ended.
 
+        Each is cancelled once: one that takes no notice is waited for, after its callers have been answered.
+
         Cancellation:
             Everybody has been answered before the wait; only the wait ends.
         """

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 from loader._loops import home_loop
-from loader._work import Work, capture_context, check_function, fallback_report, name_of, waiting_for
+from loader._work import Call, capture_context, check_function, fallback_report, name_of, waiting_for
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Awaitable, Callable, Hashable
+
+    from loader._waits import Work
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -25,8 +27,8 @@ class SingleFlight:
     The function runs in a task of its own, in a copy of the context in which the `SingleFlight` was made. It goes on
     as long as anybody waits for it; when the last caller is cancelled, so is the function.
 
-    Calls that wait for each other in a circle get a SelfWaitError, also through a `Coalescer`, a `Batcher` or
-    the like. A circle that leads through a `DataLoader` is not seen: nothing but its `timeout` ends that.
+    Calls that wait for each other in a circle get a SelfWaitError, also through a `DataLoader`, a `Coalescer`, a
+    `Batcher` or the like.
 
     Examples:
         >>> import asyncio
@@ -79,7 +81,7 @@ class SingleFlight:
         if flight is None or starts:
             check_function("SingleFlight", fn)
             flight = self._flights[key] = _Flight(self, key, fn, loop)
-        work: Work[T] = flight.work
+        work: Call[T] = flight.work
         with waiting_for(flight):
             if starts:
                 # Not before its entry is there and our wait is known: an eager task runs the function at once.
@@ -108,18 +110,19 @@ class SingleFlight:
 class _Flight:
     """A call under way: the owner of its work, and what may become of its entry."""
 
-    __slots__ = ("_fn", "_home", "_key", "_loop", "work")
+    __slots__ = ("_awaited_by", "_fn", "_home", "_key", "_loop", "work")
 
     def __init__(
         self, home: SingleFlight, key: Hashable, fn: Callable[..., Awaitable[Any]], loop: AbstractEventLoop
     ) -> None:
-        self.work: Work[Any] = Work(self, loop)
+        self.work: Call[Any] = Call(self, loop)
+        self._awaited_by: list[Work] = []
         self._home = home
         self._key = key
         self._fn = fn
         self._loop = loop
 
-    def _holders(self) -> tuple[Work[Any]]:
+    def _holders(self) -> tuple[Call[Any]]:
         return (self.work,)
 
     @property
@@ -127,12 +130,12 @@ class _Flight:
         """Whether the call has ended, though its end may not have been taken notice of yet."""
         return self.work.task is not None and self.work.task.done()
 
-    def land(self, work: Work[Any]) -> None:
+    def land(self, work: Call[Any]) -> None:
         self._leave()
         self._left_alone(work)
 
-    def _left_alone(self, work: Work[Any]) -> None:
-        if not work.done:
+    def _left_alone(self, work: Call[Any]) -> None:
+        if not work.ended:
             # In one step, so that nobody joins a call that is being cancelled.
             self._leave()
             work.cut_short()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar, final
 from weakref import WeakSet
 
 from loader._coalescer import Coalescer
+from loader._dispatch import string
 from loader._work import Bell, check_function, checked_seconds, invoke, name_of, waiting_for
 from loader.errors import LoaderClosedError, LoaderTimeoutError, RunCancelledError
 
@@ -93,8 +94,7 @@ class Snapshot(Generic[T]):
     it goes to `on_error`, or else to the loop's exception handler. For `error_backoff` seconds no read starts another
     load; `last_error` holds the error until a load succeeds.
 
-    A load that waits for itself gets a SelfWaitError, also through triggers and batchers. A circle that leads
-    through a `DataLoader` is not seen: nothing but a `timeout`, here or there, ends that.
+    A load that waits for itself gets a SelfWaitError, also through loaders, triggers and batchers.
 
     Args:
         load: Loads the value, without arguments: `async def`, or anything that returns an awaitable.
@@ -108,8 +108,8 @@ class Snapshot(Generic[T]):
         on_error: Called with the exception of a load that nobody waited for, in the snapshot's context.
 
     Raises:
-        TypeError: If `load` is not callable or a generator function, if `on_error` is no plain function, or a time no
-            number.
+        TypeError: If `load` is not callable or a generator function, if `on_error` is no plain function, a time no
+            number, or `name` no string.
         ValueError: If a time is negative or not finite, or if `fresh_for` or `error_backoff` is 0.
 
     Examples:
@@ -149,7 +149,7 @@ class Snapshot(Generic[T]):
                 "its changes. For a read that must not be served from before it, call get(max_age=0)."
             )
         self._load = load
-        self._name = name or name_of(load)
+        self._name = ("" if name is None else string("Snapshot: name", name)) or name_of(load)
         self._loads = Coalescer(self._load_once, name=f"of the snapshot {self._name}", on_error=on_error)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closed = False

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from loader._batch import Batch
     from loader._batcher import Batcher, _Entry
     from loader._batching import Batching
-    from loader._limits import Work
     from loader._runs import Run
     from loader._scope import Scope
+    from loader._waits import Work
 
 BETWEEN = ("loader", "contextlib", "functools")
 """Packages whose code only passes on what the user's code asks."""

@@ -1,8 +1,7 @@
 """One piece of work in a task of its own: who waits for it, what came of it, and waits that could never end.
 
-Runs of the triggers and flights of `SingleFlight` are both a `Work`; a batch of a `Batcher` is waited for like one.
-Whoever waits for one owns its own wait and nothing else; whoever waits from inside one is looked at first, because a
-circle of waits would never be broken.
+Runs of the triggers and flights of `SingleFlight` are both a `Call`. Whoever waits for one owns its own wait and
+nothing else; whoever waits from inside one is looked at first, because a circle of waits would never be broken.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ import inspect
 import reprlib
 from asyncio import all_tasks
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
-from itertools import chain
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from loader._dispatch import seconds
 from loader._loops import start_task
+from loader._waits import Awaited, Work, asking_work, current_work, needs
 from loader.errors import RunCancelledError, SelfWaitError
 
 if TYPE_CHECKING:
@@ -25,39 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator
     from contextvars import Context
 
+    from loader._waits import Wait
+
+
 T = TypeVar("T")
 
 _alive: set[Task[Any]] = set()
 """The tasks of all work under way: the loop itself refers to its tasks only weakly."""
 
-inside: ContextVar[Waiting | None] = ContextVar("loader_inside_work", default=None)
-"""The work whose function is running here, or which started the task that is running here."""
-
-
-class Waiting(Protocol):
-    """Work under way, as far as others wait for it: a run, a flight, a batch of a `Batcher`."""
-
-    waits_for: list[Awaited]
-
-    @property
-    def done(self) -> bool:
-        """Whether it is over."""
-        ...
-
-
-class Awaited(Protocol):
-    """What can be waited for: a debouncer, a coalescer, a flight, a `Batcher`."""
-
-    def _holders(self) -> Iterable[Waiting]:
-        """All the work of which one has to end before any other may start; none while a slot is free."""
-        ...
-
 
 class Owner(Awaited, Protocol):
-    """What `Work` belongs to."""
+    """What a `Call` belongs to."""
 
-    def _left_alone(self, work: Work[Any]) -> None:
-        """The last caller of the work was cancelled."""
+    def _left_alone(self, call: Call[Any]) -> None:
+        """The last caller of the call was cancelled."""
         ...
 
 
@@ -86,16 +66,14 @@ class Bell:
                 future.set_result(None)
 
 
-class Work(Generic[T]):
+class Call(Work, Generic[T]):
     """A call of an async function in a task of its own, and those who wait for it.
 
     Attributes:
-        owner: What the work belongs to.
-        waits_for: The owners of what the code inside waits for at present.
+        owner: What the call belongs to.
         callers: How many wait for the result. Those who only want to know when it is over do not count.
-        failure: What the callers get raised; known once `done`.
+        failure: What the callers get raised; known once it has ended.
         unheard: The same failure for as long as somebody ought to hear of it and nobody has.
-        done: Whether it is over.
     """
 
     __slots__ = (
@@ -106,25 +84,29 @@ class Work(Generic[T]):
         "_then",
         "_traceback",
         "callers",
-        "done",
         "failure",
         "owner",
         "task",
         "unheard",
-        "waits_for",
     )
 
     def __init__(self, owner: Owner, loop: AbstractEventLoop) -> None:
+        super().__init__(())
         self.owner = owner
-        self.waits_for: list[Awaited] = []
         self.callers = 0
         self.failure: Exception | None = None
         self.unheard: Exception | None = None
-        self.done = False
         self.task: Task[T] | None = None
         self._loop = loop
         self._late: Exception | None = None
         self._over = Bell()
+
+    def __str__(self) -> str:
+        return f"a run of {self.owner!r}"
+
+    def askers(self) -> Iterable[Work]:
+        """Who waits for the run in flight, and who for the one after it."""
+        return self.owner._awaited_by
 
     def start(self, context: Context, fn: Callable[..., Awaitable[T]], *args: Any, then: Callable[[Any], None]) -> None:
         """Call `fn(*args)` in a new task, and `then` once it is over and who waited for it has been woken."""
@@ -147,7 +129,7 @@ class Work(Generic[T]):
 
     def _enter(self) -> None:
         """The first step of the task, in its context."""
-        inside.set(self)
+        current_work.set(self)
 
     def _finish(self, task: Task[T]) -> None:
         # A done-callback, because a task that is cancelled before its first step never runs any of its own code.
@@ -181,7 +163,7 @@ class Work(Generic[T]):
 
     def settle(self, *, failure: Exception | None = None, report: bool = False) -> None:
         """Wake all who wait. With a failure the callers get it raised; with `report` it must not go unheard."""
-        self.done = True
+        self.ended = self.over = True
         self.failure = failure
         self.unheard = failure if report else None
         self._traceback = failure.__traceback__ if failure is not None else None
@@ -198,7 +180,7 @@ class Work(Generic[T]):
         """The result, as soon as there is one."""
         self.callers += 1
         try:
-            await self.over()
+            await self.until_over()
         except BaseException:
             self.callers -= 1
             if not self.callers and not self._loop.is_closed():
@@ -209,62 +191,50 @@ class Work(Generic[T]):
             raise self.failure.with_traceback(self._traceback)
         return self._result
 
-    async def over(self) -> None:
+    async def until_over(self) -> None:
         """Wait until it is done, whatever comes of it."""
-        if not self.done:
+        if not self.ended:
             await self._over.wait(self._loop)
 
 
 @contextmanager
-def waiting_for(*owners: Awaited) -> Iterator[None]:
-    """Around any wait for the work of `owners`: refuses to wait for what waits for us.
+def waiting_for(*awaited: Awaited | Wait) -> Iterator[None]:
+    """Around any wait for work: refuses to wait for what waits for us.
 
     Raises:
-        SelfWaitError: If all that could make room for the work of one of the owners waits, directly or through
-            others, for that owner itself.
+        SelfWaitError: If all that could make room for the work of one of the `awaited` waits, directly or through
+            others, for the work that is running here.
     """
-    work = inside.get()
-    if work is None or work.done:  # a task that outlived the work that started it is as free as any other
+    work = asking_work()
+    if work is None:
         yield
         return
-    work.waits_for += owners
+    for one in awaited:
+        if needs(one, work):
+            raise SelfWaitError(
+                f"a run of {one!r} waits for {one!r} itself, directly or through what it calls: that would never end. "
+                "To run again afterwards, call trigger() or submit_nowait() without waiting; a Batcher may be given "
+                "more max_concurrent_batches."
+            )
+    work.awaits += awaited
+    for one in awaited:
+        one._awaited_by.append(work)
     try:
-        for owner in owners:
-            if _is_stuck(owner):
-                raise SelfWaitError(
-                    f"a run of {owner!r} waits for {owner!r} itself, directly or through what it calls: that would "
-                    "never end. To run again afterwards, call trigger() or submit_nowait() without waiting; a Batcher "
-                    "may be given more max_concurrent_batches."
-                )
+        work.changed()
         yield
     finally:
-        for owner in owners:
-            work.waits_for.remove(owner)
-
-
-def _is_stuck(owner: Awaited) -> bool:
-    """Whether every holder of `owner` waits for something that is stuck in the same way."""
-    reached = {owner: [holder.waits_for for holder in owner._holders()]}
-    for waits in (ahead := list(reached.values())):  # it grows
-        for other in chain.from_iterable(waits):
-            if other not in reached:
-                reached[other] = [holder.waits_for for holder in other._holders()]
-                ahead.append(reached[other])
-    # All that was reached is taken to be stuck, until nothing more proves to be free.
-    found = True
-    while found:
-        found = False
-        for other, waits in reversed(list(reached.items())):
-            if not waits or not all(any(one in reached for one in wait) for wait in waits):
-                del reached[other]
-                found = True
-    return owner in reached
+        rest = list(work.awaits)
+        for one in awaited:
+            rest.remove(one)
+            one._awaited_by.remove(work)
+        work.awaits = tuple(rest)
+        work.changed()  # it may still wait for something else, and now for nothing that goes on
 
 
 def capture_context() -> Context:
     """A copy of the current context for work that starts later, which is then not inside of what runs now."""
     context = copy_context()
-    context.run(inside.set, None)
+    context.run(current_work.set, None)
     return context
 
 

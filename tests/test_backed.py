@@ -606,6 +606,12 @@ async def test_what_cannot_be_decoded_is_loaded_and_replaced() -> None:
         ({"second_level": MemoryCache(), "fresh_for": -1}, ValueError, "not negative"),
         ({"second_level": MemoryCache(), "fresh_for": 1, "missing_fresh_for": None}, TypeError, "a number of seconds"),
         ({"second_level": MemoryCache(), "fresh_for": 1, "tags": "flights"}, TypeError, "collection of names"),
+        ({"second_level": MemoryCache(), "fresh_for": 1, "tags": ["a", 3]}, TypeError, "tags takes a string, not 3"),
+        (
+            {"second_level": MemoryCache(), "fresh_for": 1, "schema_version": None},
+            TypeError,
+            "a whole number, not None",
+        ),
         ({"second_level": {}, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
         ({"second_level": MemoryCache, "fresh_for": 1}, TypeError, "takes a SecondLevelCache"),
         ({"fresh_for": 1}, ValueError, "are for a second_level"),

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loader import DataLoader, LoaderOverloadedError, LoaderTimeoutError
+from loader import (
+    BatchCancelledError,
+    Batcher,
+    DataLoader,
+    LoaderClosedError,
+    LoaderOverloadedError,
+    Loaders,
+    LoaderTimeoutError,
+    dataloader,
+)
 from tests.fakes import Backend, awaits, outcome, together, turns
 
 if TYPE_CHECKING:
@@ -204,6 +214,36 @@ async def test_closing_waits_for_the_function_of_a_batch_that_timed_out() -> Non
     assert isinstance(await outcome(loader.load(1)), LoaderTimeoutError)
     await loader.aclose()
     assert log == ["cleaned up"]
+    assert asyncio.get_running_loop().time() == pytest.approx(6)
+
+
+@pytest.mark.parametrize("kind", [DataLoader, Loaders, Batcher])
+async def test_a_function_that_swallows_its_cancellation_keeps_who_closes_waiting_and_no_caller(kind: type) -> None:
+    log: list[object] = []
+
+    async def goes_on(keys: list[int]) -> list[int]:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(100)
+        await asyncio.sleep(5)
+        log.append("ended")
+        return keys
+
+    class Stubborn(Loaders):
+        @dataloader
+        async def rows(self, keys: list[int]) -> list[int]:
+            return await goes_on(keys)
+
+    closable: Any = Stubborn() if kind is Loaders else kind(goes_on)
+    waiting = asyncio.ensure_future(
+        closable.submit(1) if kind is Batcher else (closable.rows if kind is Loaders else closable).load(1)
+    )
+    waiting.add_done_callback(lambda future: log.append(type(future.exception())))
+    await asyncio.sleep(1)
+    impatient = asyncio.wait_for(closable.aclose(flush=False) if kind is Batcher else closable.aclose(), 2)
+    assert isinstance(await outcome(impatient), TimeoutError)
+    assert log == [BatchCancelledError if kind is Batcher else LoaderClosedError]
+    await closable.aclose()
+    assert log[1:] == ["ended"]
     assert asyncio.get_running_loop().time() == pytest.approx(6)
 
 

@@ -118,14 +118,20 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full, as on Linux")
-def test_an_answer_that_cannot_be_written_gets_one_line() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [(["query", "{ __typename }"], "the answer"), (["--port", "0"], "where the demo is")],
+    ids=["query", "serve"],
+)
+def test_what_cannot_be_written_gets_one_line(arguments: Sequence[str], what: str) -> None:
     with Path("/dev/full").open("w", encoding="utf-8") as full:
         ran = subprocess.run(
-            [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+            [sys.executable, "-m", "example_app", *arguments],
             env=environment(), cwd=ROOT, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=50,
         )  # fmt: skip
-    _, line = ran.stderr.splitlines()
-    assert (ran.returncode, line) == (1, "example_app: cannot write the answer: No space left on device")
+    *statements, line = ran.stderr.splitlines()
+    assert (ran.returncode, line) == (1, f"example_app: cannot write {what}: No space left on device")
+    assert len(statements) == (1 if "query" in arguments else 0)
 
 
 @pytest.mark.parametrize("arguments", [["query", "{ __typename }"], ["--port", "0"]])

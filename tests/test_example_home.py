@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from urllib.parse import urljoin
 
 import httpx
 import pytest
@@ -45,6 +46,9 @@ async def test_every_file_is_served_and_refers_to_what_is_there(name: str) -> No
         for path in re.findall(r'(?:href|src)="(page/[^"]+)"', text) + re.findall(r'from "\./([^"]+)"', text):
             found = await asking.get("/page/" + path.removeprefix("page/"))
             assert found.status_code == 200, path
+        for path in re.findall(r'@import "([^"]+)"', text):
+            found = await asking.get(urljoin("/page/", path))
+            assert (found.status_code, found.headers["content-type"].split(";")[0]) == (200, "text/css"), path
     assert re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text) == []
     assert re.findall(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\bstyle=|\bon\w+=", text) == []
     types = {"css": "text/css", "html": "text/html", "js": "text/javascript", "svg": "image/svg+xml"}

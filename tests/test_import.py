@@ -30,6 +30,7 @@ ORDER = (
     "observe",
     "_statistics",
     "_watching",
+    "_waits",
     "_limits",
     "_work",
     "_batch",

@@ -756,6 +756,7 @@ async def test_the_demo_has_it() -> None:
     [
         ("", "text/html"),
         ("static/inspector.css", "text/css"),
+        ("static/palette.css", "text/css"),
         ("static/main.js", "text/javascript"),
         ("static/icon.svg", "image/svg+xml"),
     ],

@@ -154,3 +154,8 @@ def test_changes_add_up() -> None:
     one = Change((LoaderChange("a"),), frozenset({"x"}))
     two = Change((LoaderChange("a"), LoaderChange("b")), frozenset({"y"}), anything=True)
     assert one | two == Change((LoaderChange("a"), LoaderChange("b")), frozenset({"x", "y"}), anything=True)
+
+
+async def test_a_tag_is_a_string() -> None:
+    with pytest.raises(TypeError, match="tags takes a string, not 3"):
+        await invalidate_tags("flights", 3)  # type: ignore[arg-type]  # what is tested

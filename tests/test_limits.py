@@ -6,12 +6,14 @@ import asyncio
 import random
 import types
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loader import DataLoader, LoaderError, Loaders, LoaderTimeoutError, SelfWaitError, dataloader
-from loader._limits import Limit, Work, asking_work
+from loader._limits import Limit
+from loader._waits import Work, asking_work
 from tests import loops
 from tests.fakes import Backend, awaits, outcome, together, turns
 
@@ -370,7 +372,7 @@ async def test_a_batch_that_waits_for_itself_gets_an_error_instead(name: str) ->
     async with Circles() as loaders:
         error = await outcome(getattr(loaders, name).load(1))
     assert isinstance(error, SelfWaitError)
-    assert "waits for a key of its own batch, directly or through another loader" in str(error)
+    assert "the batch function waits for a key that waits for it in turn, directly or through others" in str(error)
 
 
 @pytest.mark.every_loop
@@ -394,12 +396,11 @@ def test_asking_twice_is_noted_once_and_what_has_ended_is_forgotten() -> None:
     asking, ended, other = Work(()), Work(()), Work(())
     asking.ask_for(ended, "somebody")
     asking.ask_for(ended, "somebody")
-    assert asking.waits_for == (ended,)
-    stalled = [asking.stalled]
-    ended.ended = True
-    assert [*stalled, asking.stalled] == [True, False]
+    assert list(asking.waits()) == [ended]
+    ended.end()
+    assert list(asking.waits()) == []
     asking.ask_for(other, "somebody")
-    assert asking.waits_for == (other,)
+    assert list(asking.waits()) == [other]
 
 
 def test_two_ways_to_the_same_work_are_no_circle() -> None:
@@ -409,6 +410,50 @@ def test_two_ways_to_the_same_work_are_no_circle() -> None:
     Work(()).ask_for(top, "somebody")
     with pytest.raises(SelfWaitError):
         end.ask_for(top, "somebody")
+
+
+class Crowd(Loaders, max_concurrent_batches=2):
+    """Many batches of one key, which queue for slots in each way that they may be waited for."""
+
+    @dataloader(max_batch_size=1, max_concurrent_batches=1)
+    async def plain(self, keys: list[int]) -> list[int]:
+        await asyncio.sleep(0)
+        return keys
+
+    @dataloader(max_batch_size=1)
+    async def below(self, keys: list[int]) -> list[int]:
+        return await self.plain.load_many(keys)
+
+    @dataloader
+    async def from_one(self, keys: list[int]) -> list[list[int]]:
+        return [await self.plain.load_many(range(key)) for key in keys]
+
+
+@pytest.mark.parametrize("name", ["plain", "below", "from_one"])
+def test_a_batch_is_looked_at_as_often_however_many_queue(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = [0]
+
+    def counted(method: Callable[[Work], Any]) -> Callable[[Work], Any]:
+        def call(work: Work) -> Any:
+            looks[0] += 1
+            return method(work)
+
+        return call
+
+    for method in ("waits", "askers"):
+        monkeypatch.setattr(Work, method, counted(getattr(Work, method)))
+
+    async def load(count: int) -> None:
+        async with Crowd() as loaders:
+            loader = getattr(loaders, name)
+            await (loader.load(count) if name == "from_one" else loader.load_many(range(count)))
+
+    counts = []
+    for count in (50, 500):
+        looks[0] = 0
+        loops.run(partial(load, count), debug=False)
+        counts.append(looks[0])
+    assert counts[1] < 12 * counts[0]
 
 
 # -- any shape of nesting ------------------------------------------------------------------------------------------

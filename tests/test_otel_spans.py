@@ -341,6 +341,30 @@ async def test_messages_of_exceptions_are_there_for_who_asks_for_them() -> None:
     assert str(event.attributes["exception.message"]).startswith("l")
 
 
+@pytest.mark.parametrize("messages", [False, True])
+async def test_whatever_an_error_says_can_be_sent(messages: bool) -> None:
+    traces = Traces()
+    source = "def load(keys):\n    raise error\n"
+    error = type("Missing", (Exception,), {"__module__": "file \udcff"})("no such file: \udcff")
+    names: dict[str, Any] = {"error": error}
+    exec(compile(source, "file \udcff.py", "exec"), names)  # noqa: S102  # a module in a file whose name is no UTF-8
+
+    async def load(keys: list[int]) -> list[int]:
+        names["load"](keys)
+        return keys
+
+    with observing(Spans(traces.provider, messages=messages)):
+        await outcome(DataLoader(load, name="l \udcff").load(1))
+    (span,) = traces.exporter.get_finished_spans()
+    (event,) = span.events
+    assert event.attributes is not None
+    assert event.attributes["exception.type"] == "file \\udcff.Missing"
+    assert "file \\udcff.py" in str(event.attributes["exception.stacktrace"])
+    assert event.attributes.get("exception.message", messages) == ("no such file: \\udcff" if messages else False)
+    texts = [span.name, span.status.description, *attributes(span).values(), *event.attributes.values()]
+    assert "udcff" in "".join(str(text).encode().decode() for text in texts)
+
+
 async def test_neither_keys_nor_parameters_nor_items_are_in_a_span(traces: Traces) -> None:
     async def refresh(tenant: str) -> None: ...
 

@@ -14,7 +14,7 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 
 from loader import DataLoader, LoaderClosedError, Loaders, dataloader
-from loader.redis import BreakerState, RedisCache
+from loader.redis import BreakerState, RedisBus, RedisCache
 from loader.redis import _cache as cache_module
 from loader.redis._scripts import MANY_PARAMETERS
 from loader.second_level import NOTHING, Entry, Namespace, drain, invalidate, statistics
@@ -121,7 +121,7 @@ async def test_many_workers_that_want_one_cold_key_ask_the_backend_once(place: P
 
         async def slow(keys: list[int]) -> list[int]:
             asked.append(keys)
-            await asyncio.sleep(0.1)
+            await until(lambda: one.statistics().waits + other.statistics().waits == 9)
             return keys
 
         loaders = [
@@ -129,7 +129,6 @@ async def test_many_workers_that_want_one_cold_key_ask_the_backend_once(place: P
         ]
         assert await asyncio.gather(*(loader.load(1) for loader in loaders)) == [1] * 10
         assert asked == [[1]]
-        assert one.statistics().waits + other.statistics().waits == 9
 
 
 async def test_a_key_of_whatever_kind_of_value_on_the_server_is_written_over(place: Place) -> None:
@@ -403,6 +402,14 @@ def test_a_client_that_makes_text_of_bytes_is_refused() -> None:
 def test_what_is_no_asyncio_client_is_refused(client: Any) -> None:
     with pytest.raises(TypeError, match=r"a redis.asyncio.Redis or redis.asyncio.RedisCluster, not .*from_url"):
         RedisCache(client)
+
+
+@pytest.mark.parametrize("kind", [RedisCache, RedisBus])
+def test_what_is_no_string_is_refused(kind: Any) -> None:
+    with pytest.raises(TypeError, match="prefix takes a string, not 3"):
+        kind(Redis(), prefix=3)
+    with pytest.raises(TypeError, match=r"from_url\(\) takes a string, not None"):
+        kind.from_url(None)
 
 
 @pytest.mark.parametrize("name", ["timeout", "retry_after", "max_value_bytes", "lease_for", "max_wait", "jitter"])

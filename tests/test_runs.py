@@ -266,7 +266,7 @@ class TestErrors:
             await asyncio.sleep(WAIT * 2)
             run = trigger._current
             gate.set()
-            await until(lambda: run.done)
+            await until(lambda: run.ended)
             for caller in callers:
                 caller.cancel()
             await asyncio.wait(callers)

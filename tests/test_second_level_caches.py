@@ -105,6 +105,21 @@ async def test_who_waits_gets_what_another_writes(make: Any) -> None:
         assert not found.busy
 
 
+async def test_who_leaves_while_waiting_keeps_no_lease_of_what_it_got_meanwhile(make: Any) -> None:
+    async with make(max_wait=5, lease_for=60) as cache:
+        leases = (await cache.get_many(NAMESPACE, ["1", "2"])).leases
+        leaving = asyncio.ensure_future(cache.get_many(NAMESPACE, ["1", "2", "3"], wait=True))
+        await asyncio.sleep(0.02)
+        await cache.set_many([Entry(NAMESPACE, "2", leases["2"], NOTHING, 0)])
+        await asyncio.sleep(0.1)
+        assert [*(await cache.get_many(NAMESPACE, ["2", "3"])).busy] == ["2", "3"]
+        leaving.cancel()
+        await asyncio.wait([leaving])
+        await drain(cache)
+        found = await cache.get_many(NAMESPACE, ["1", "2", "3"])
+        assert ([*found.leases], [*found.busy]) == (["2", "3"], ["1"])
+
+
 async def test_who_waits_does_so_for_a_bounded_time_and_then_has_no_lease(make: Any) -> None:
     async with make(max_wait=0.1) as cache:
         await cache.get_many(NAMESPACE, ["1"])

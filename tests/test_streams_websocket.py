@@ -6,23 +6,21 @@ There is no `from __future__ import annotations` here: Strawberry reads the anno
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
 import strawberry
-import uvicorn
 import websockets
 from strawberry.asgi import GraphQL
 
 from loader.streams import conflate, debounce, throttle
+from tests.serving import LEGACY_WS, PROTOCOLS, TRANSPORT_WS, Server
 
 SOCKETS, EACH = 10, 10
 COUNT = SOCKETS * EACH
-TRANSPORT_WS, LEGACY_WS, SSE = "graphql-transport-ws", "graphql-ws", "graphql-sse"
 FIELDS = ["returned", "iterated", "held"]
 
 pytestmark = pytest.mark.logs  # `nothing_is_logged` looks at what asyncio reported
@@ -110,29 +108,11 @@ schema = Schema(Query, subscription=Subscription)
 
 class App(GraphQL[Any, Any]):
     def __init__(self, sources: Sources) -> None:
-        super().__init__(schema, subscription_protocols=[TRANSPORT_WS, LEGACY_WS, SSE])
+        super().__init__(schema, subscription_protocols=PROTOCOLS)
         self.sources = sources
 
     async def get_context(self, request: Any, response: Any) -> Any:
         return {"sources": self.sources}
-
-
-class Server:
-    """A uvicorn server on this loop."""
-
-    def __init__(self, sources: Sources) -> None:
-        config = uvicorn.Config(App(sources), ws="websockets-sansio", lifespan="off", log_config=None, access_log=False)
-        self.uvicorn = uvicorn.Server(config)
-        self.socket = socket.create_server(("127.0.0.1", 0), backlog=COUNT)
-        self.address = f"127.0.0.1:{self.socket.getsockname()[1]}"
-
-    async def __aenter__(self) -> Self:
-        self.task = asyncio.create_task(self.uvicorn.serve(sockets=[self.socket]))
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self.uvicorn.should_exit = True
-        await self.task
 
 
 class Client:
@@ -230,7 +210,7 @@ both_protocols = pytest.mark.parametrize("protocol", [TRANSPORT_WS, LEGACY_WS])
 @pytest.mark.real_time
 async def test_the_client_completes_its_subscriptions(protocol: str, then: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, clients(server, protocol, then) as everyone:
+    async with Server(App(sources)) as server, clients(server, protocol, then) as everyone:
         assert len(pumps()) == COUNT
         for client in everyone:
             await client.complete()
@@ -242,7 +222,7 @@ async def test_the_client_completes_its_subscriptions(protocol: str, then: str) 
 @pytest.mark.real_time
 async def test_the_client_disconnects(protocol: str, then: str) -> None:
     sources = Sources()
-    async with Server(sources) as server:
+    async with Server(App(sources)) as server:
         async with clients(server, protocol, then):
             pass
         await see_everything_closed(sources)
@@ -253,7 +233,7 @@ async def test_the_client_disconnects(protocol: str, then: str) -> None:
 @pytest.mark.real_time
 async def test_the_connection_breaks(protocol: str, then: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, clients(server, protocol, then) as everyone:
+    async with Server(App(sources)) as server, clients(server, protocol, then) as everyone:
         for client in everyone:
             client.connection.transport.abort()
         await see_everything_closed(sources)
@@ -264,7 +244,7 @@ async def test_the_connection_breaks(protocol: str, then: str) -> None:
 @pytest.mark.real_time
 async def test_the_server_shuts_down(protocol: str, then: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, clients(server, protocol, then):
+    async with Server(App(sources)) as server, clients(server, protocol, then):
         server.uvicorn.should_exit = True
         await see_everything_closed(sources)
 
@@ -273,7 +253,7 @@ async def test_the_server_shuts_down(protocol: str, then: str) -> None:
 @pytest.mark.real_time
 async def test_the_source_ends(protocol: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, clients(server, protocol, "ends") as everyone:
+    async with Server(App(sources)) as server, clients(server, protocol, "ends") as everyone:
         for client in everyone:
             await client.seen["complete"].wait()
             assert client.values().count({"data": {"value": 1}}) == EACH
@@ -284,7 +264,7 @@ async def test_the_source_ends(protocol: str) -> None:
 @pytest.mark.real_time
 async def test_the_source_raises(protocol: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, clients(server, protocol, "raises") as everyone:
+    async with Server(App(sources)) as server, clients(server, protocol, "raises") as everyone:
         for client in everyone:
             await client.seen["complete"].wait()
             assert client.values().count({"data": {"value": 1}}) == EACH
@@ -297,7 +277,7 @@ async def test_the_source_raises(protocol: str) -> None:
 @pytest.mark.real_time
 async def test_the_client_of_server_sent_events_disconnects(then: str) -> None:
     sources = Sources()
-    async with Server(sources) as server, httpx.AsyncClient(trust_env=False, limits=httpx.Limits()) as client:
+    async with Server(App(sources)) as server, httpx.AsyncClient(trust_env=False, limits=httpx.Limits()) as client:
         async with AsyncExitStack() as stack:
             for n in range(COUNT):
                 response = await stack.enter_async_context(

@@ -6,11 +6,12 @@ import asyncio
 import functools
 import math
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from loader._coalescer import Coalescer
-from loader._work import Bell, Work, checked_seconds, name_of, waiting_for
+from loader import Coalescer, Debouncer, Keyed, Snapshot
+from loader._work import Bell, Call, checked_seconds, name_of, waiting_for
 from tests.jobs import Job, turns
 
 
@@ -38,9 +39,9 @@ async def test_a_bell_that_nobody_waits_for_rings_for_nobody() -> None:
 
 async def test_work_that_never_started_cannot_be_cut_short() -> None:
     async with Coalescer(Job()) as owner:
-        work: Work[int] = Work(owner, asyncio.get_running_loop())
+        work: Call[int] = Call(owner, asyncio.get_running_loop())
         work.cut_short()
-        assert not work.done
+        assert not work.ended
 
 
 async def test_waiting_for_several_looks_behind_each_of_them_once() -> None:
@@ -80,3 +81,12 @@ def test_durations_are_checked_by_name() -> None:
     for senseless in (-1, math.nan, math.inf, 10**400):
         with pytest.raises(ValueError, match="X: b takes a number of seconds"):
             checked_seconds("X", "b", senseless)
+
+
+@pytest.mark.parametrize(
+    "make", [Coalescer, functools.partial(Debouncer, wait=1), functools.partial(Keyed, policy=Coalescer), Snapshot]
+)
+def test_a_name_is_a_string(make: Any) -> None:
+    kind = getattr(make, "func", make).__name__
+    with pytest.raises(TypeError, match=f"{kind}: name takes a string, not 3"):
+        make(Job(), name=3)

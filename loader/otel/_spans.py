@@ -134,15 +134,18 @@ class Spans(Observer):
         span = self._work(what).span
         if span is None or what.outcome is Outcome.CANCELLED:
             return
-        name = _type_of(error)
+        name = _sendable(_type_of(error))
         span.set_attribute("error.type", name)
+        event = {"exception.type": name}
         if self._messages:
-            span.set_status(Status(StatusCode.ERROR, f"{name}: {error}"))
-            span.record_exception(error)
+            event["exception.message"] = message = _sendable(str(error))
+            event["exception.stacktrace"] = _sendable("".join(traceback.format_exception(error)))
+            span.set_status(Status(StatusCode.ERROR, f"{name}: {message}"))
+            span.record_exception(error, event)
         else:
+            event["exception.stacktrace"] = _sendable("".join(traceback.format_tb(error.__traceback__)))
             span.set_status(Status(StatusCode.ERROR, name))
-            lines = "".join(traceback.format_tb(error.__traceback__))
-            span.add_event("exception", {"exception.type": name, "exception.stacktrace": lines})
+            span.add_event("exception", event)
 
     def _work(self, what: BatchRecord | RunRecord) -> _UnderWay:
         work = self._under_way.get(what)
@@ -231,6 +234,11 @@ def _parent_of(asker: Span, around: Span) -> SpanContext:
         return context
     parent: SpanContext | None = getattr(asker, "parent", None)  # only the SDK's spans know it
     return context if parent is None or parent.is_remote else parent
+
+
+def _sendable(text: str) -> str:
+    """Text in which half of a surrogate pair, as in the name of a file that is no UTF-8, is an escape, as in labels."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _type_of(error: BaseException) -> str:

@@ -15,15 +15,14 @@ from uuid import uuid4
 from redis.asyncio import Redis
 
 from loader import Debouncer, Keyed, LoaderClosedError
-from loader.redis._client import check_client, check_numbers, client_from
+from loader.redis._client import check_client, check_numbers, check_string, client_from
 from loader.redis._following import Follower, Following
-from loader.redis._guard import BreakerState, Guard, end
+from loader.redis._guard import BreakerState, Guarded, end
 from loader.redis._message import decode, encode
 from loader.second_level import Change, invalidate, invalidate_tags, receive
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from types import TracebackType
     from typing import Self
 
     from redis.asyncio.client import PubSub
@@ -63,7 +62,7 @@ class RedisBusStatistics:
 
 
 @final
-class RedisBus:
+class RedisBus(Guarded):
     """Tells all workers what one of them changed, by Redis' publish and subscribe.
 
     `invalidate` after a commit deletes keys from the second-level cache and from the open scopes here, and tells the
@@ -85,7 +84,7 @@ class RedisBus:
         max_wait: How long they may go on before.
 
     Raises:
-        TypeError: If the client is none of redis-py's asyncio, or a time no number.
+        TypeError: If the client is none of redis-py's asyncio, a time no number, or `prefix` no string.
         ValueError: If a time makes no sense, or the client decodes responses.
 
     Examples:
@@ -110,29 +109,21 @@ class RedisBus:
         max_wait: float = 0.5,
     ) -> None:
         check_client(client, Redis)
+        check_string("prefix", prefix)
         check_numbers(timeout=timeout, retry_after=retry_after, heartbeat=heartbeat, wait=wait, max_wait=max_wait)
         for name, value in (("timeout", timeout), ("retry_after", retry_after), ("heartbeat", heartbeat)):
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} must be above 0 and finite, not {value!r}")
-        self._client = client
-        self._owns_client = False
+        super().__init__(client, timeout=timeout, retry_after=retry_after)
         self._channel = f"{quote(prefix, safe='')}:changes"
         self._retry_after = retry_after
         self._heartbeat = heartbeat
         self._sender = uuid4().hex
-        self._guard = Guard(
-            timeout=timeout,
-            retry_after=retry_after,
-            probe=self._make_up,
-            owes=lambda: bool(self._unheard),
-            who=self,
-        )
         self._followers: set[Follower] = set()
         self._streams: set[Following] = set()
         self._telling: Keyed[Follower, None] = Keyed(
             Follower.act, lambda act: Debouncer(act, wait=wait, max_wait=max_wait), name="followers of changes"
         )
-        self._closed = False
         self._listener: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
         self._warned = False  # that it does not hear
@@ -227,6 +218,9 @@ class RedisBus:
         self._sent += 1
         self._unheard -= missed
         return True
+
+    def _is_owing(self) -> bool:
+        return self._unheard > 0
 
     async def _make_up(self) -> None:
         if self._unheard:
@@ -365,22 +359,11 @@ class RedisBus:
             stream._end()
         self._followers.clear()
         await self._telling.aclose(flush=False)
-        await self._guard.aclose()
-        if self._owns_client:
-            await self._client.aclose()
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise LoaderClosedError(f"{self!r} was closed: make a new one")
+        await self._let_go()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def statistics(self) -> RedisBusStatistics:
         """What happened so far."""

@@ -15,16 +15,14 @@ from redis.asyncio import Redis
 from redis.asyncio.cluster import RedisCluster
 from redis.exceptions import NoScriptError
 
-from loader import LoaderClosedError
-from loader.redis._client import check_client, check_numbers, client_from
+from loader.redis._client import check_client, check_numbers, check_string, client_from
 from loader.redis._codec import MsgspecCodec
-from loader.redis._guard import BreakerState, Guard
+from loader.redis._guard import BreakerState, Guarded
 from loader.redis._scripts import DELETE, GET, HEADER, MANY_PARAMETERS, SET, Script
-from loader.second_level import NOTHING, Found, Stored, drain
+from loader.second_level import NOTHING, Found, Stored, drain, give_back
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
     from typing import Self
 
     from loader.second_level import Codec, Entry, Namespace
@@ -68,7 +66,7 @@ class RedisCacheStatistics:
 
 
 @final
-class RedisCache:
+class RedisCache(Guarded):
     """Keeps values where all workers find them.
 
     A batch asks for all its keys in one round trip. A value expires `fresh_for` seconds after it was asked for, or up
@@ -92,7 +90,7 @@ class RedisCache:
         jitter: By which part of `fresh_for` a value may expire earlier, from 0 to 1.
 
     Raises:
-        TypeError: If the client is none of redis-py's asyncio, or a number none.
+        TypeError: If the client is none of redis-py's asyncio, a number none, or `prefix` no string.
         ValueError: If a number makes no sense, or the client decodes responses.
 
     Examples:
@@ -121,6 +119,7 @@ class RedisCache:
         jitter: float = 0.1,
     ) -> None:
         check_client(client, Redis, RedisCluster)
+        check_string("prefix", prefix)
         for name, value, least in (
             ("timeout", timeout, 0.001),
             ("retry_after", retry_after, 0.0),
@@ -134,22 +133,13 @@ class RedisCache:
         check_numbers(jitter=jitter)
         if not 0 <= jitter <= 1:
             raise ValueError(f"jitter is a part of fresh_for, from 0 to 1, not {jitter!r}")
+        super().__init__(client, timeout=timeout, retry_after=retry_after)
         self.codec: Codec = MsgspecCodec() if codec is None else codec
-        self._client = client
-        self._owns_client = False
-        self._closed = False
         self._prefix = quote(prefix, safe="")
         self._max_value_bytes = max_value_bytes
         self._lease_for = max(1, round(1000 * lease_for))
         self._max_wait = max_wait
         self._jitter = jitter
-        self._guard = Guard(
-            timeout=timeout,
-            retry_after=retry_after,
-            probe=self._make_up,
-            owes=lambda: bool(self._owed),
-            who=self,
-        )
         # What is to be deleted and may not have been: keys by the state of their loader, "" for all of them. It is
         # neither read nor written. The number tells one deletion of a key from the next.
         self._owed: dict[tuple[str, str], int] = {}
@@ -180,12 +170,16 @@ class RedisCache:
         loop = asyncio.get_running_loop()
         now, pause = loop.time(), 0.005
         deadline = now + self._max_wait
-        while found.busy and now < deadline:
-            await asyncio.sleep(min(pause, deadline - now))
-            found = await self._ask(namespace, list(found.busy))
-            stored.update(found.stored)
-            leases.update(found.leases)
-            now, pause = loop.time(), min(2 * pause, 0.05)
+        try:
+            while found.busy and now < deadline:
+                await asyncio.sleep(min(pause, deadline - now))
+                found = await self._ask(namespace, list(found.busy))
+                stored.update(found.stored)
+                leases.update(found.leases)
+                now, pause = loop.time(), min(2 * pause, 0.05)
+        except asyncio.CancelledError:
+            give_back(self, namespace, leases)  # nobody will hear of them
+            raise
         return Found(stored, leases)
 
     async def set_many(self, entries: Sequence[Entry]) -> None:
@@ -232,22 +226,11 @@ class RedisCache:
         self._closed = True
         if self._owed:
             await self._guard.attempt(self._make_up)
-        await self._guard.aclose()
-        if self._owns_client:
-            await self._client.aclose()
-
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            raise LoaderClosedError(f"{self!r} was closed: make a new one")
+        await self._let_go()
 
     async def __aenter__(self) -> Self:
         self._refuse_if_closed()
         return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
-    ) -> None:
-        await self.aclose()
 
     def statistics(self) -> RedisCacheStatistics:
         """What happened so far; `loader.second_level.statistics(cache)` says what loaders got."""
@@ -293,7 +276,7 @@ class RedisCache:
     ) -> list[Any]:
         """Call a script that answers so much."""
         self._round_trips += 1
-        client: Any = self._client
+        client = self._client
         token = os.urandom(8)
         sent = (len(keys), *keys, token, *arguments)
         try:
@@ -351,6 +334,9 @@ class RedisCache:
         for row in rows:
             if self._owed.get((state, row), deletion + 1) <= deletion:
                 del self._owed[state, row]
+
+    def _is_owing(self) -> bool:
+        return bool(self._owed)
 
     async def _make_up(self) -> None:
         """Delete what is owed; whatever it is, the server has shown that it is back."""

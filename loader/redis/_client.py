@@ -10,7 +10,12 @@ from redis.backoff import NoBackoff
 
 
 def client_from(url: str, *, max_connections: int, timeout: float) -> Redis:
-    """A client that gives up in time and never tries twice."""
+    """A client that gives up in time and never tries twice.
+
+    Raises:
+        TypeError: If the address is no string.
+    """
+    check_string("from_url()", url)
     pool = BlockingConnectionPool.from_url(
         url,
         max_connections=max_connections,
@@ -45,3 +50,13 @@ def check_numbers(**numbers: object) -> None:
     for name, value in numbers.items():
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise TypeError(f"{name} takes a number, not {value!r}")
+
+
+def check_string(name: str, value: object) -> None:
+    """Refuse what is no string.
+
+    Raises:
+        TypeError: If it is none.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} takes a string, not {value!r}")

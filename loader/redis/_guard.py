@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from contextvars import Context
 from enum import Enum
-from typing import TYPE_CHECKING, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
+
+from loader import LoaderClosedError
 
 if TYPE_CHECKING:
     from asyncio import Task, TimerHandle
     from collections.abc import Awaitable, Callable
+    from types import TracebackType
 
 T = TypeVar("T")
 
@@ -137,6 +141,45 @@ class Guard:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class Guarded(ABC):
+    """What calls a server through a guard, over a client that may be its own, until it is closed."""
+
+    def __init__(self, client: Any, *, timeout: float, retry_after: float) -> None:
+        self._client = client
+        self._owns_client = False
+        self._closed = False
+        self._guard = Guard(
+            timeout=timeout, retry_after=retry_after, probe=self._make_up, owes=self._is_owing, who=self
+        )
+
+    @abstractmethod
+    async def _make_up(self) -> None:
+        """Call the server, which may be back, and make up for what could not be done meanwhile."""
+
+    @abstractmethod
+    def _is_owing(self) -> bool:
+        """Whether there is something to be made up for."""
+
+    @abstractmethod
+    async def aclose(self) -> None:
+        """End it; the last step is `_let_go`."""
+
+    async def _let_go(self) -> None:
+        """Call the server no more, and close the client if nobody else has it."""
+        await self._guard.aclose()
+        if self._owns_client:
+            await self._client.aclose()
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise LoaderClosedError(f"{self!r} was closed: make a new one")
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        await self.aclose()
 
 
 async def end(task: Task[None]) -> None:
