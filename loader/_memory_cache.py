@@ -115,10 +115,8 @@ class MemoryCache:
                 changed: Future[None] = loop.create_future()
                 self._waiting.add(changed)
             try:
-                async with asyncio.timeout_at(deadline):
-                    await changed
-            except TimeoutError:
-                return Found(stored, leases)
+                if not (await asyncio.wait([changed], timeout=deadline - loop.time()))[0]:
+                    return Found(stored, leases)
             except BaseException:
                 with self._lock:
                     for key, lease in leases.items():  # nobody will hear of them
@@ -188,7 +186,7 @@ class MemoryCache:
         waiting, self._waiting = self._waiting, set()
         for changed in waiting:
             with suppress(RuntimeError):  # its loop is closed
-                changed.get_loop().call_soon_threadsafe(_set, changed)
+                changed.get_loop().call_soon_threadsafe(changed.set_result, None)
 
     def _put(self, where: tuple[_Row, str], slot: _Slot) -> None:
         self._slots[where] = slot
@@ -208,8 +206,3 @@ class MemoryCache:
 
 def _row(namespace: Namespace, key: str) -> _Row:
     return namespace.loader, namespace.version, namespace.tenant, key
-
-
-def _set(changed: Future[None]) -> None:
-    if not changed.done():
-        changed.set_result(None)

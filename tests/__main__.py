@@ -117,7 +117,8 @@ def check_extras() -> bool:
 def check_suite() -> bool:
     """The tests, and how much of the library they reach.
 
-    That is to be every line and branch. A few lines that do run are lost to the tracing of CPython 3.11.
+    That is every line and branch. What CPython 3.11 loses sight of, it loses in every run: between the return of a
+    coroutine into which an exception was thrown, and the next wait of those that await it. Nothing stands there alone.
 
     They run against the wheel, in an environment of its own and without the source tree: what is missing there, or is
     there only by chance here, fails.
@@ -133,7 +134,7 @@ def check_suite() -> bool:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             copy(ROOT / name, there / name)
         python = installs(wheel, "test", there)
-        coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=99.8", "--durations=20")
+        coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100", "--durations=20")
         return python is not None and run(python, *PYTEST, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100")
 
 

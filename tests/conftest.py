@@ -11,7 +11,7 @@ import pytest
 from tests import loops
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Coroutine, Generator
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,9 +24,25 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    # Every coroutine test collects garbage, to see what it left; without what was imported, that takes no time.
+    freeze()
+
+
+def freeze() -> None:
+    """Let later collections pass over all that is there for good.
+
+    Every coroutine test collects garbage, to see what it left. Among what was imported, and what tests keep for those
+    after them, such as schemas and tables, that would take half a second each time.
+    """
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, object, object]:
+    result = yield
+    if nextitem is not None and nextitem.path != item.path:  # no fixture is left, and no test's garbage
+        freeze()
+    return result
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import sys
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from loader.testing import VirtualClockLoop
@@ -23,24 +25,49 @@ T = TypeVar("T")
 KINDS = ("default", "eager", "uvloop") if sys.version_info >= (3, 12) else ("default", "uvloop")
 
 
+# asyncio's debug mode also notes, for every future, task and callback, the whole stack that made it. That takes two
+# thirds of the time of a test, and shows only in the text of a failure: whoever looks into one sets the variable.
+STACKS = bool(os.environ.get("PYTHONASYNCIODEBUG"))
+
+
 class LeftBehindError(AssertionError):
     """The test left a task or a timer, or asyncio logged something."""
+
+
+class _WithoutStacks:
+    """A loop whose debug mode checks as much as ever: what notes stacks asks `get_debug`, what checks does not."""
+
+    def get_debug(self) -> bool:
+        return STACKS
+
+
+class _VirtualLoop(_WithoutStacks, VirtualClockLoop):
+    pass
+
+
+class _RealLoop(_WithoutStacks, asyncio.SelectorEventLoop):
+    pass
 
 
 def new_loop(kind: str = "default", *, real_time: bool = False) -> asyncio.AbstractEventLoop:
     """A loop of one of `KINDS`; uvloop always runs in real time."""
     loop: asyncio.AbstractEventLoop
     if kind == "uvloop":
-        import uvloop
-
-        loop = uvloop.new_event_loop()
+        loop = _uvloop()()
     elif real_time:
-        loop = asyncio.SelectorEventLoop()
+        loop = _RealLoop()
     else:
-        loop = VirtualClockLoop()
+        loop = _VirtualLoop()
     if kind == "eager":
         loop.set_task_factory(asyncio.eager_task_factory)  # type: ignore[attr-defined,unused-ignore]  # 3.12
     return loop
+
+
+@cache
+def _uvloop() -> type[asyncio.AbstractEventLoop]:
+    import uvloop
+
+    return type("_UvLoop", (_WithoutStacks, uvloop.Loop), {})
 
 
 def timers(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 
 import pytest
 
@@ -12,8 +13,16 @@ from tests import loops
 @pytest.mark.every_loop
 async def test_a_test_runs_on_every_kind_of_loop(loop_kind: str) -> None:
     loop = asyncio.get_running_loop()
-    assert ("uvloop" in type(loop).__module__) == (loop_kind == "uvloop")
+    assert ("uvloop" in {kind.__module__ for kind in type(loop).__mro__}) == (loop_kind == "uvloop")
     assert (loop.get_task_factory() is not None) == (loop_kind == "eager")
+
+
+@pytest.mark.every_loop
+async def test_the_loop_checks_as_in_debug_mode() -> None:
+    loop = asyncio.get_running_loop()
+    with pytest.raises(RuntimeError, match="Non-thread-safe"):
+        await asyncio.to_thread(lambda: loop.call_soon(str))
+    assert sys.get_coroutine_origin_tracking_depth() > 0  # so that a coroutine nobody awaits says where it was made
 
 
 def test_a_task_left_behind_is_an_error() -> None:

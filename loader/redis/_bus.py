@@ -156,14 +156,17 @@ class RedisBus(Guarded):
         Raises:
             LoaderClosedError: If it was closed.
         """
-        self._refuse_if_closed()
-        if self._listener is None:
-            loop = asyncio.get_running_loop()
-            self._listener = Context().run(loop.create_task, self._listen())
+        self._begin()
         with suppress(TimeoutError):
             async with asyncio.timeout(wait):
                 await self._listening.wait()
         return self._listening.is_set()
+
+    def _begin(self) -> None:
+        self._refuse_if_closed()
+        if self._listener is None:
+            loop = asyncio.get_running_loop()
+            self._listener = Context().run(loop.create_task, self._listen())
 
     # -- speaking ------------------------------------------------------------------------------------------------
 
@@ -312,21 +315,24 @@ class RedisBus(Guarded):
         while True:
             async with asyncio.timeout(2 * self._heartbeat):
                 message = await pubsub.get_message(timeout=self._heartbeat)
-            if message is None:
-                if asked:
-                    raise TimeoutError(f"the server was silent for {2 * self._heartbeat:g} seconds")
-                asked = True
-                await pubsub.ping()
-                continue
-            asked = False
-            if message["type"] == "subscribe":
-                # Also when the client has connected again by itself: what was said meanwhile is lost.
-                self._connections += 1
-                self._warned = False
-                self._listening.set()
-                await self._take(_ANYTHING)
-            elif message["type"] == "message":
-                await self._read(message["data"])
+            asked = await self._heard(message, pubsub, asked=asked)
+
+    async def _heard(self, message: dict[str, Any] | None, pubsub: PubSub, *, asked: bool) -> bool:
+        """Act on a message, or on a heartbeat without one; whether the server was now asked if it is there."""
+        if message is None:
+            if asked:
+                raise TimeoutError(f"the server was silent for {2 * self._heartbeat:g} seconds")
+            await pubsub.ping()
+            return True
+        if message["type"] == "subscribe":
+            # Also when the client has connected again by itself: what was said meanwhile is lost.
+            self._connections += 1
+            self._warned = False
+            self._listening.set()
+            await self._take(_ANYTHING)
+        elif message["type"] == "message":
+            await self._read(message["data"])
+        return False
 
     async def _read(self, data: bytes) -> None:
         try:
@@ -362,7 +368,7 @@ class RedisBus(Guarded):
         await self._let_go()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        self._begin()
         return self
 
     def statistics(self) -> RedisBusStatistics:

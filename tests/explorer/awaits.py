@@ -20,9 +20,8 @@ if TYPE_CHECKING:
 LEFT_OUT = ("inspector/", "redis/", "testing/")
 
 NEVER_WAIT = {
-    "_memory_cache.py: MemoryCache.get_many: async with asyncio.timeout_at(deadline):": "asyncio.timeout waits neither "
-    "at its beginning nor at its end",
-    "_runs.py: Closing._close: async with asyncio.timeout(timeout):": "the same",
+    "_runs.py: Closing._close: async with asyncio.timeout(timeout):": "asyncio.timeout waits neither at its beginning "
+    "nor at its end",
     "_snapshot.py: Snapshot._call_load: async with limit:": "the same",
     "strawberry/_awaited.py: _Await.resolve_async: result = await next_(source, info, **kwargs)": "behind it is a "
     "plain resolver in a coroutine, whose result is awaited in the next line",
