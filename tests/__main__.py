@@ -1,7 +1,7 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties; or extras,
-which takes its time and is run before a release. While working on something, plain `pytest` is quicker.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties, matrix;
+or extras, which takes its time and is run before a release. While working on something, plain `pytest` is quicker.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
-from tests import packages
+from tests import matrix, packages
 
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
@@ -76,12 +77,15 @@ def built() -> Path | None:
     return folder if run(PYTHON, "-m", "build", "--no-isolation", "--outdir", folder, ".") else None
 
 
-def installs(wheel: Path, extra: str, there: Path) -> Path | None:
-    """The interpreter of a new environment in which the wheel is installed, and nothing else; None if that failed."""
+def installs(wheel: Path, extra: str, there: Path, *more: str | Path, by: str | Path = PYTHON) -> Path | None:
+    """The interpreter of a new environment in which the wheel is installed, and nothing else; None if that failed.
+
+    `more` is for pip, and `by` is the interpreter that makes the environment.
+    """
     python = there / "env" / ("Scripts" if os.name == "nt" else "bin") / "python"
     wanted = f"{wheel}[{extra}]" if extra else wheel
-    installed = run(PYTHON, "-m", "venv", there / "env") and run(python, "-m", "pip", "install", "--quiet", wanted)
-    return python if installed else None
+    made = run(by, "-m", "venv", there / "env")
+    return python if made and run(python, "-m", "pip", "install", "--quiet", wanted, *more) else None
 
 
 def check_package() -> bool:
@@ -138,6 +142,42 @@ def check_suite() -> bool:
         return python is not None and run(python, *PYTEST, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100")
 
 
+def check_matrix() -> bool:
+    """The tests with the lowest declared versions, and on the other Pythons that this machine has; see tests/matrix.py.
+
+    As in the suite they run against the wheel, and without the source tree.
+    """
+    folder = built()
+    if folder is None:
+        return False
+    (wheel,) = folder.glob("*.whl")
+    pythons = matrix.pythons()
+    print("found:", *(f"{python} at {python.path}" for python in pythons), sep="\n  ", flush=True)
+    print("not found:", *matrix.absent(packages.project(ROOT), pythons) or ["none"], flush=True)
+    environments = matrix.environments(ROOT, pythons)
+    with tempfile.TemporaryDirectory() as copies:
+        there = Path(copies)
+        for name in ("tests", "example_app", "docs"):
+            shutil.copytree(ROOT / name, there / name)
+        shutil.copy(ROOT / "pyproject.toml", there)
+
+        def install(number: int) -> Path | None:
+            environment, home = environments[number], there / f"env{number}"
+            home.mkdir()
+            (home / "wanted.txt").write_text("\n".join(environment.wanted))
+            (home / "constraints.txt").write_text("\n".join(environment.constraints))
+            more = ("--no-compile", "--requirement", home / "wanted.txt", "--constraint", home / "constraints.txt")
+            return installs(wheel, environment.extras, home, *more, by=environment.python.path)
+
+        with ThreadPoolExecutor() as pool:
+            installed = list(pool.map(install, range(len(environments))))
+        passed = True
+        for environment, python in zip(environments, installed, strict=True):
+            print(f"{environment.name}:", flush=True)
+            passed &= python is not None and run(python, *PYTEST, "-m", "not thorough", *environment.tests, cwd=there)
+    return passed
+
+
 CHECKS = {
     "format": check_format,
     "lint": check_lint,
@@ -147,6 +187,7 @@ CHECKS = {
     "package": check_package,
     "suite": check_suite,
     "properties": check_properties,
+    "matrix": check_matrix,
 }
 BY_HAND = {"extras": check_extras}
 

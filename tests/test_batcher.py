@@ -1522,6 +1522,7 @@ async def drive(options: dict[str, Any], actions: list[tuple[str, Any]]) -> None
     assert statistics.batch_size.total >= len(sent)
 
 
+@pytest.mark.thorough
 @settings(max_examples=1000, deadline=None)
 @given(options=OPTIONS, actions=st.lists(ACTIONS, max_size=25))
 def test_whatever_happens_everybody_gets_what_the_model_says(

@@ -770,6 +770,7 @@ def check(slices: Slices, ours: Any, theirs: Any) -> None:
             assert ours == theirs
 
 
+@pytest.mark.thorough
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.builds(Slices, st.integers(0, 7), COUNT, BOUND, COUNT, BOUND))
 def test_a_list_is_cut_as_strawberry_cuts_it(slices: Slices) -> None:

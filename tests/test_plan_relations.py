@@ -1295,6 +1295,7 @@ SLOW = (
 NAPS = ("", "nap(seconds: 2)", "nap(seconds: 11)")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("query", SLOW)
 @pytest.mark.parametrize("delays", [{}, {"authors": 3.0, "tags": 9.0}, {"companies": 6.0, "comments": 0.0}])
 async def test_no_query_takes_longer_with_the_plan(query: str, delays: dict[str, float]) -> None:
