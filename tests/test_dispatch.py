@@ -26,6 +26,19 @@ async def test_resolvers_a_turn_apart_share_a_batch() -> None:
 
 
 @pytest.mark.every_loop
+async def test_keys_of_load_and_of_load_many_that_come_in_the_same_turn_keep_a_batch_open() -> None:
+    backend = Backend()
+    loader = DataLoader(backend)
+
+    async def many_after(count: int, key: int) -> Any:
+        await turns(count)
+        return await loader.load_many([key])
+
+    await together(*(caller for late in range(4) for caller in (after(late, loader, late), many_after(late, late + 4))))
+    assert len(backend.batches) == 1
+
+
+@pytest.mark.every_loop
 @pytest.mark.parametrize(("quiet", "batches"), [(1, [[1], [2]]), (4, [[1, 2]])])
 async def test_more_turns_wait_for_resolvers_that_are_further_apart(quiet: int, batches: list[list[int]]) -> None:
     backend = Backend()
