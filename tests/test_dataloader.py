@@ -63,6 +63,28 @@ async def test_a2_a_repeated_key_shares_one_lookup_waiting_in_flight_and_afterwa
 
 
 @pytest.mark.every_loop
+async def test_a2_a_key_in_flight_is_not_asked_for_again_when_another_batch_has_ended() -> None:
+    gates = {1: asyncio.Event(), 2: asyncio.Event()}
+    calls: list[list[int]] = []
+
+    async def function(keys: list[int]) -> list[int]:
+        calls.append(keys)
+        await gates[keys[0]].wait()
+        return keys
+
+    loader = DataLoader(function, max_batch_size=1)
+    one, two = loader.load(1), loader.load(2)
+    await turns()
+    gates[1].set()
+    assert await one == 1
+    again = loader.load(2)
+    await turns()
+    gates[2].set()
+    assert await together(two, again) == [2, 2]
+    assert calls == [[1], [2]]
+
+
+@pytest.mark.every_loop
 async def test_a2_without_a_cache_a_key_is_still_asked_for_once_while_waiting_and_in_flight() -> None:
     gate = asyncio.Event()
     backend = Backend(gate=gate)
@@ -532,6 +554,32 @@ async def test_clearing_a_key_in_flight_makes_the_next_load_fetch_anew(everythin
     gates[0].set()  # the old fetch ends last
     assert await before == "old"
     assert await loader.load(1) == "new"
+    assert calls == [[1], [1]]
+
+
+@pytest.mark.every_loop
+async def test_a_key_that_is_fetched_anew_is_still_asked_for_once_after_the_old_fetch_has_ended() -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    calls: list[list[int]] = []
+
+    async def reads(keys: list[int]) -> list[int]:
+        calls.append(keys)
+        call = len(calls)
+        await gates[call - 1].wait()
+        return [call for _ in keys]
+
+    loader = DataLoader(reads)
+    before = loader.load(1)
+    await turns()
+    loader.clear(1)
+    after = loader.load(1)
+    await turns()
+    gates[0].set()
+    assert await before == 1
+    again = loader.load(1)
+    await turns()
+    gates[1].set()
+    assert await together(after, again) == [2, 2]
     assert calls == [[1], [1]]
 
 
