@@ -204,6 +204,22 @@ class TestLeading:
             await debouncer.wait_idle()
         assert job.starts == pytest.approx([0, 2.5])
 
+    async def test_after_a_run_in_the_middle_of_a_burst_the_next_trigger_does_not_lead(self) -> None:
+        job = Job()
+        async with Debouncer(job, wait=1, max_wait=2, leading=True) as debouncer:
+            await trigger_at(debouncer, *(0.4 * step for step in range(9)))
+            await debouncer.wait_idle()
+            await trigger_at(debouncer, 10, 10.5)
+            await debouncer.flush()
+            await trigger_at(debouncer, 11, 13.5)
+        assert job.starts == pytest.approx([0, 2.4, 4.2, 10, 10.5, 12, 13.5])
+
+    async def test_a_pause_of_exactly_wait_is_one(self) -> None:
+        job = Job()
+        async with Debouncer(job, wait=1, leading=True) as debouncer:
+            await trigger_at(debouncer, 0, 1)
+        assert job.starts == [0, 1]
+
     async def test_flush_does_not_repeat_a_leading_run(self) -> None:
         job = Job()
         async with Debouncer(job, wait=1, leading=True) as debouncer:
