@@ -67,6 +67,14 @@ async def test_max_wait_counts_from_the_first_trigger_of_each_burst() -> None:
     assert job.starts == pytest.approx([1, 13, 14.5])
 
 
+async def test_a_max_wait_of_wait_runs_that_long_after_the_first_trigger() -> None:
+    job = Job()
+    async with Debouncer(job, wait=1, max_wait=1) as debouncer:
+        await trigger_at(debouncer, 0, 0.5, 0.9)
+        await debouncer.wait_idle()
+    assert job.starts == [1]
+
+
 async def test_a_stream_of_two_seconds_makes_four_runs() -> None:
     job = Job(0.03)
     async with Debouncer(job, wait=0.05, max_wait=0.5) as debouncer:
