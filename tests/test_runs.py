@@ -588,6 +588,18 @@ class TestClose:
         await closings[1]
         assert (job.runs, job.cancelled) == (1, 0)
 
+    async def test_closings_that_are_cancelled_one_after_the_other_close_with_the_last(self, make: Any) -> None:
+        job = Job(1)
+        trigger = make(job)
+        trigger.trigger()
+        closings = [asyncio.create_task(trigger.aclose()) for _ in range(3)]
+        await turns()
+        for closing in closings:
+            assert job.cancelled == 0
+            closing.cancel()
+            await turns()
+        assert (job.runs, job.cancelled, trigger.running) == (1, 1, False)
+
     async def test_cutting_short_what_has_not_started_drops_it(self, make: Any) -> None:
         trigger = make(Job())
         request = asyncio.create_task(outcome(trigger.request()))
