@@ -282,8 +282,8 @@ async def test_the_default_stands_in_for_what_a_generator_left_out() -> None:
         yield 2, "b"
 
     assert await DataLoader(some, default="-").load_many([1, 2]) == ["-", "b"]
-    for options in ({}, {"cache_key_fn": str}):
-        missing = await outcome(DataLoader(some, **options).load(1))
+    for loader in (DataLoader(some), DataLoader(some, cache_key_fn=str)):
+        missing = await outcome(loader.load(1))
         assert isinstance(missing, KeyNotFoundError)
         assert "no value came for key 1 (int)" in str(missing)
 
