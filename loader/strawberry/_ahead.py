@@ -268,8 +268,8 @@ def _in_order(
         if len(required) > 1:
             yield from _in_order(value, required[1:], place, names)
             continue
-        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
-        for field in () if node is None else node.fields:
+        node = place.only or place.nodes[getattr(value, "__strawberry_definition__", NO_INFO).name]
+        for field in node.fields:
             below = (*names, field.name)
             if isinstance(field, Attribute):
                 if field.place.nodes:
