@@ -84,5 +84,5 @@ class Debouncer(Trigger[T]):
         return min(run.last + self._wait, run.first + self._max_wait)
 
     def _rest_after(self, run: Run[T]) -> float:
-        # A run after a pause ends the burst; one at its beginning does not.
-        return run.last + self._wait if self._leads(run) else float("-inf")
+        # Neither a run at the beginning of a burst ends it, nor one in the middle, which `max_wait` or a flush makes.
+        return run.last + self._wait if self._leading else float("-inf")

@@ -103,7 +103,9 @@ class Keyed(Closing, Generic[K, T]):
             LoaderLoopError: If the call comes from no event loop, or from another one than the calls before.
             TypeError: If the key is not hashable, or if the policy returned no trigger, or one that is in use.
         """
-        if (trigger := self._busy.get(key)) is not None:
+        trigger, loop = self._busy.get(key), self._loop
+        # Not on the next loop after the one where the key was busy: there all that was busy has to be forgotten first.
+        if trigger is not None and loop is not None and loop.is_running():
             trigger.trigger()
         else:
             self._add(key, self._trigger_of(key), 1)

@@ -225,7 +225,7 @@ class Trigger(Closing, Generic[T]):
         # Stands for the pending run while none is in flight; calls `_fire` at `_armed_for`.
         self._handle: Handle | None = None
         self._armed_for = 0.0
-        # Until when the last run still matters to the next one: a cool-down, the window after a leading run.
+        # Until when the last run still matters to the next one: a cool-down, the rest of a burst whose first run led.
         self._rests_until = float("-inf")
         # Set by a Keyed, which forgets what is idle.
         self._on_idle: Callable[[Any], None] | None = None

@@ -486,6 +486,38 @@ async def test_a_batch_whose_task_cannot_be_started_fails() -> None:
     assert await batcher.submit(3) == 30
 
 
+@pytest.mark.logs
+async def test_when_a_task_cannot_be_started_no_other_is_tried_and_those_behind_it_are_told(reports: list[str]) -> None:
+    tried = []
+
+    def refuses(loop: object, coroutine: Any, **options: object) -> Any:
+        coroutine.close()
+        tried.append(coroutine)
+        raise MemoryError
+
+    loop = asyncio.get_running_loop()
+    gate = asyncio.Event()
+
+    async def handler(items: list[int]) -> list[int]:
+        await gate.wait()
+        return items
+
+    batcher = Batcher(handler, max_batch_size=1)
+    flying, first, second = (batcher.submit_nowait(item) for item in (1, 2, 3))
+    await turns()
+    factory = loop.get_task_factory()
+    loop.set_task_factory(refuses)
+    gate.set()
+    await turns()
+    loop.set_task_factory(factory)
+    assert await flying == 1
+    assert len(tried) == len(reports) == 1
+    assert "MemoryError" in reports[0]  # it leaves through a callback of the loop
+    assert isinstance(first.exception(), MemoryError)
+    assert isinstance(second.exception(), BatchCancelledError)
+    assert await batcher.submit(4) == 4
+
+
 async def test_a_base_exception_that_does_not_end_the_loop_reaches_callers_wrapped() -> None:
     class Odd(BaseException):
         pass
@@ -898,9 +930,11 @@ async def test_flush_does_not_wait_for_later_submissions() -> None:
 
 
 async def test_flush_with_nothing_to_do_returns_at_once() -> None:
-    batcher = Batcher(Backend())
+    batcher = Batcher(Backend(), window=3)
     await batcher.flush()
+    assert batcher.statistics().submitted == 0
     await batcher.submit(1)
+    assert asyncio.get_running_loop().time() == 3  # nothing came before it that was to be hurried
     await batcher.flush()
 
 

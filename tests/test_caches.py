@@ -161,7 +161,7 @@ async def test_a_cache_object_is_a_mapping_that_cannot_list_its_keys() -> None:
     assert "a" in mapping
     del mapping["a"]
     assert "a" not in mapping
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match="a"):
         del mapping["a"]
     with pytest.raises(TypeError, match="cannot list its keys"):
         list(mapping)

@@ -63,6 +63,28 @@ async def test_a2_a_repeated_key_shares_one_lookup_waiting_in_flight_and_afterwa
 
 
 @pytest.mark.every_loop
+async def test_a2_a_key_in_flight_is_not_asked_for_again_when_another_batch_has_ended() -> None:
+    gates = {1: asyncio.Event(), 2: asyncio.Event()}
+    calls: list[list[int]] = []
+
+    async def function(keys: list[int]) -> list[int]:
+        calls.append(keys)
+        await gates[keys[0]].wait()
+        return keys
+
+    loader = DataLoader(function, max_batch_size=1)
+    one, two = loader.load(1), loader.load(2)
+    await turns()
+    gates[1].set()
+    assert await one == 1
+    again = loader.load(2)
+    await turns()
+    gates[2].set()
+    assert await together(two, again) == [2, 2]
+    assert calls == [[1], [2]]
+
+
+@pytest.mark.every_loop
 async def test_a2_without_a_cache_a_key_is_still_asked_for_once_while_waiting_and_in_flight() -> None:
     gate = asyncio.Event()
     backend = Backend(gate=gate)
@@ -536,6 +558,32 @@ async def test_clearing_a_key_in_flight_makes_the_next_load_fetch_anew(everythin
 
 
 @pytest.mark.every_loop
+async def test_a_key_that_is_fetched_anew_is_still_asked_for_once_after_the_old_fetch_has_ended() -> None:
+    gates = [asyncio.Event(), asyncio.Event()]
+    calls: list[list[int]] = []
+
+    async def reads(keys: list[int]) -> list[int]:
+        calls.append(keys)
+        call = len(calls)
+        await gates[call - 1].wait()
+        return [call for _ in keys]
+
+    loader = DataLoader(reads)
+    before = loader.load(1)
+    await turns()
+    loader.clear(1)
+    after = loader.load(1)
+    await turns()
+    gates[0].set()
+    assert await before == 1
+    again = loader.load(1)
+    await turns()
+    gates[1].set()
+    assert await together(after, again) == [2, 2]
+    assert calls == [[1], [1]]
+
+
+@pytest.mark.every_loop
 async def test_a_late_failure_leaves_the_newer_value_alone() -> None:
     gate, calls = asyncio.Event(), []
 
@@ -579,6 +627,35 @@ async def test_other_keys_of_a_batch_are_kept_when_one_is_cleared_in_flight() ->
     gate.set()
     await waiting
     assert (loader.peek(1), loader.peek(2)) == (None, "v2")
+
+
+@pytest.mark.every_loop
+async def test_what_a_batch_brings_for_a_cleared_key_is_not_kept_whatever_else_was_cleared_before_and_after() -> None:
+    gate = asyncio.Event()
+    loader = DataLoader(Backend(gate=gate))
+    for _ in range(2):
+        gate.clear()
+        waiting = loader.load(1)
+        await turns()
+        loader.clear(99)
+        loader.clear_all()
+        gate.set()
+        assert await waiting == "v1"
+        assert loader.peek(1) is None
+
+
+@pytest.mark.every_loop
+async def test_what_a_batch_brings_for_a_key_primed_by_force_is_not_kept_whatever_was_primed_before() -> None:
+    gate = asyncio.Event()
+    loader: DataLoader[int, str] = DataLoader(Backend(gate=gate))
+    for key in (1, 2):
+        gate.clear()
+        waiting = loader.load(key)
+        await turns()
+        loader.prime(key, "newer", force=True)
+        gate.set()
+        assert await waiting == f"v{key}"
+        assert loader.peek(key) == "newer"
 
 
 @pytest.mark.every_loop
@@ -741,6 +818,26 @@ async def test_a_generator_that_closes_its_own_loader_is_closed_at_its_next_pair
 
 
 @pytest.mark.every_loop
+async def test_a_generator_that_yields_what_is_wrong_is_closed_before_its_callers_hear_of_it() -> None:
+    log: list[str] = []
+
+    async def pairs() -> AsyncIterator[Any]:
+        try:
+            yield "no pair"
+        finally:
+            log.append("closed")
+
+    generator = pairs()  # held here: it is not the collector that closes it
+
+    async def rows(keys: list[int]) -> AsyncIterator[Any]:
+        return generator
+
+    loader: DataLoader[int, Any] = DataLoader(rows)  # type: ignore[arg-type]
+    assert isinstance(await outcome(loader.load(1)), BatchResultError)
+    assert log == ["closed"]
+
+
+@pytest.mark.every_loop
 async def test_an_iterator_without_aclose_will_do() -> None:
     class Rows:
         def __init__(self) -> None:
@@ -759,6 +856,7 @@ async def test_an_iterator_without_aclose_will_do() -> None:
 
     loader: DataLoader[int, str] = DataLoader(rows)  # type: ignore[arg-type]
     assert await loader.load_many([1, 2]) == ["v1", "v2"]
+    assert loader.statistics().failures == 0
 
 
 # -- every exit settles every caller -------------------------------------------------------------------------------
@@ -962,6 +1060,19 @@ async def test_an_error_after_the_close_is_asyncios_to_report(reports: list[str]
     assert "while cleaning up" in reports[0]
 
 
+@pytest.mark.every_loop
+async def test_a_batch_cancelled_with_its_task_is_not_reported_where_nobody_waits_any_more() -> None:
+    loader = DataLoader(Backend(gate=asyncio.Event()))
+    waiting = loader.load(1)
+    await turns()
+    task = loader._waiting[1].task
+    assert task is not None
+    task.cancel()  # as when the loop ends
+    del waiting
+    await turns()  # asyncio would report an error that nobody looked at, and that would fail the test
+    assert loader.statistics().failures == 1
+
+
 # -- memory --------------------------------------------------------------------------------------------------------
 
 
@@ -1041,6 +1152,17 @@ async def test_statistics_after_every_path() -> None:
     await loader.aclose()
     await outcome(closing)
     assert seen() == (4, 5, 1, 1, 0, 0, 3)
+
+
+@pytest.mark.every_loop
+async def test_every_failed_batch_is_counted_and_without_a_cache_nothing_is_cached() -> None:
+    async def fails(keys: list[int]) -> list[int]:
+        raise ConnectionError("down")
+
+    loader = DataLoader(fails, cache=False)
+    for failed in (1, 2):
+        await outcome(loader.load(1))
+        assert (loader.statistics().failures, loader.statistics().cached) == (failed, 0)
 
 
 async def test_a_loader_says_who_it_is() -> None:

@@ -67,6 +67,14 @@ async def test_max_wait_counts_from_the_first_trigger_of_each_burst() -> None:
     assert job.starts == pytest.approx([1, 13, 14.5])
 
 
+async def test_a_max_wait_of_wait_runs_that_long_after_the_first_trigger() -> None:
+    job = Job()
+    async with Debouncer(job, wait=1, max_wait=1) as debouncer:
+        await trigger_at(debouncer, 0, 0.5, 0.9)
+        await debouncer.wait_idle()
+    assert job.starts == [1]
+
+
 async def test_a_stream_of_two_seconds_makes_four_runs() -> None:
     job = Job(0.03)
     async with Debouncer(job, wait=0.05, max_wait=0.5) as debouncer:
@@ -203,6 +211,22 @@ class TestLeading:
             await trigger_at(debouncer, 0, 0.5, 1.2, 2, 2.4)
             await debouncer.wait_idle()
         assert job.starts == pytest.approx([0, 2.5])
+
+    async def test_after_a_run_in_the_middle_of_a_burst_the_next_trigger_does_not_lead(self) -> None:
+        job = Job()
+        async with Debouncer(job, wait=1, max_wait=2, leading=True) as debouncer:
+            await trigger_at(debouncer, *(0.4 * step for step in range(9)))
+            await debouncer.wait_idle()
+            await trigger_at(debouncer, 10, 10.5)
+            await debouncer.flush()
+            await trigger_at(debouncer, 11, 13.5)
+        assert job.starts == pytest.approx([0, 2.4, 4.2, 10, 10.5, 12, 13.5])
+
+    async def test_a_pause_of_exactly_wait_is_one(self) -> None:
+        job = Job()
+        async with Debouncer(job, wait=1, leading=True) as debouncer:
+            await trigger_at(debouncer, 0, 1)
+        assert job.starts == [0, 1]
 
     async def test_flush_does_not_repeat_a_leading_run(self) -> None:
         job = Job()

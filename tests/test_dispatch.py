@@ -29,11 +29,24 @@ async def test_resolvers_a_turn_apart_share_a_batch() -> None:
 
 
 @pytest.mark.every_loop
-@pytest.mark.parametrize(("quiet", "batches"), [(1, [[1], [2]]), (4, [[1, 2]])])
+async def test_keys_of_load_and_of_load_many_that_come_in_the_same_turn_keep_a_batch_open() -> None:
+    backend = Backend()
+    loader = DataLoader(backend)
+
+    async def many_after(count: int, key: int) -> Any:
+        await turns(count)
+        return await loader.load_many([key])
+
+    await together(*(caller for late in range(4) for caller in (after(late, loader, late), many_after(late, late + 4))))
+    assert len(backend.batches) == 1
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize(("quiet", "batches"), [(1, [[1], [2], [3]]), (4, [[1, 2, 3]])])
 async def test_more_turns_wait_for_resolvers_that_are_further_apart(quiet: int, batches: list[list[int]]) -> None:
     backend = Backend()
     loader = DataLoader(backend, window=Settle(turns=quiet))
-    await together(after(0, loader, 1), after(4, loader, 2))
+    await together(after(0, loader, 1), after(4, loader, 2), after(8, loader, 3))
     assert backend.batches == batches
 
 
@@ -71,6 +84,19 @@ async def test_a_batch_waits_for_what_those_ask_who_were_just_answered(name: str
 
         await together(author_of(1), after(0, books, 8), after(0, library.authors, 2))
     assert library.asked == [[2, 1]]
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("quiet", [1, 3])
+async def test_a_batch_leaves_as_soon_as_it_has_settled_though_keys_came_late(quiet: int) -> None:
+    backend = Backend()
+    loader = DataLoader(backend, window=Settle(turns=quiet))
+    first = loader.load(1)
+    await turns(1)
+    late = loader.load(2)
+    await turns(quiet + 4)
+    assert backend.batches == [[1, 2]]
+    await together(first, late)
 
 
 async def test_a_batch_leaves_after_the_greatest_number_of_turns_even_if_keys_keep_coming() -> None:

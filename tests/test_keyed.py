@@ -303,17 +303,19 @@ class TestThreads:
     @pytest.mark.logs
     async def test_a_policy_that_fails_for_one_key_does_not_lose_the_others(self, reports: list[str]) -> None:
         def policy(fn: Any) -> Any:
-            if fn.args == ("bad",):
+            if fn.args != ("good",):
                 raise LookupError("no policy for this")
             return Coalescer(fn)
 
         job = Job()
         async with Keyed(job, policy) as keyed:
-            for key in ("bad", "good"):
+            for key in ("bad", "good", "worse", "worse"):
                 keyed.trigger_threadsafe(key)
             await keyed.wait_idle()
             assert job.keys == ["good"]
             assert "'bad'" in reports[0]
+            assert "'worse'" in reports[1]
+            assert keyed.statistics().dropped == 3
             with pytest.raises(LookupError):
                 keyed.trigger("bad")
             assert keyed.keys() == []
@@ -346,11 +348,31 @@ def test_on_the_next_loop_it_starts_clean() -> None:
 
     job = Job()
     keyed = Keyed(job, lambda fn: Debouncer(fn, wait=5))
+    for _ in range(2):
+        loop = loops.new_loop()
+        loop.run_until_complete(leave())
+        loop.close()
+    loops.run(use)
+    assert keyed.statistics().dropped == 4
+
+
+def test_a_key_that_was_pending_on_a_closed_loop_is_one_like_any_other_on_the_next() -> None:
+    async def leave() -> None:
+        keyed.trigger("left")
+
+    async def use() -> None:
+        for key in ("left", "new"):
+            keyed.trigger(key)
+        assert keyed.keys() == ["left", "new"]
+        await keyed.aclose()
+
+    job = Job()
+    keyed = Keyed(job, lambda fn: Debouncer(fn, wait=5))
     loop = loops.new_loop()
     loop.run_until_complete(leave())
     loop.close()
     loops.run(use)
-    assert keyed.statistics().dropped == 2
+    assert job.keys == ["left", "new"]
 
 
 def test_without_a_loop_nothing_is_made() -> None:

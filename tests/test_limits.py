@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import types
 from contextlib import suppress
@@ -227,6 +228,24 @@ async def test_a_queued_batch_that_a_batch_function_begins_to_wait_for_runs_in_i
 
 
 @pytest.mark.every_loop
+async def test_a_queued_batch_borrows_no_slot_of_a_batch_that_does_not_wait_for_it() -> None:
+    gate = asyncio.Event()
+    backend = Backend(gate=gate)
+    inner = DataLoader(backend, max_concurrent_batches=1)
+
+    async def function(keys: list[int]) -> list[str]:
+        return await inner.load_many(keys)
+
+    first = inner.load(1)
+    await turns()
+    outer = DataLoader(function).load(2)
+    await turns()
+    assert backend.batches == [[1]]
+    gate.set()
+    assert await together(first, outer) == ["v1", "v2"]
+
+
+@pytest.mark.every_loop
 async def test_two_loaders_with_one_slot_each_that_load_through_one_another_do_not_deadlock() -> None:
     both = asyncio.Barrier(2)
 
@@ -247,6 +266,97 @@ async def test_two_loaders_with_one_slot_each_that_load_through_one_another_do_n
 
     async with Crossed() as loaders:
         assert await together(loaders.a.load("outer"), loaders.b.load("outer")) == ["inner", "inner"]
+
+
+@pytest.mark.every_loop
+async def test_a_batch_borrows_the_slot_of_one_that_waits_for_something_else_too() -> None:
+    gate, log = asyncio.Event(), []
+
+    class Nested(Loaders):
+        @dataloader
+        async def slow(self, keys: list[str]) -> list[str]:
+            await gate.wait()
+            return keys
+
+        @dataloader(max_concurrent_batches=1)
+        async def limited(self, keys: list[str]) -> list[str]:
+            log.append(keys)
+            if keys == ["outer"]:
+                await together(self.slow.load("slow"), self.limited.load("inner"))
+            return keys
+
+    async with Nested() as loaders:
+        outer = loaders.limited.load("outer")
+        await turns(20)
+        assert log == [["outer"], ["inner"]]
+        gate.set()
+        assert await outer == "outer"
+
+
+@pytest.mark.every_loop
+async def test_loaders_that_load_through_one_another_lend_no_slot_while_something_that_they_wait_for_goes_on() -> None:
+    both, gate = asyncio.Barrier(2), asyncio.Event()
+    log: list[str] = []
+
+    class Crossed(Loaders):
+        @dataloader
+        async def slow(self, keys: list[str]) -> list[str]:
+            await gate.wait()
+            return keys
+
+        @dataloader(max_concurrent_batches=1)
+        async def a(self, keys: list[str]) -> list[str]:
+            if keys == ["outer"]:
+                await both.wait()
+                _, inner = await together(self.slow.load("slow"), self.b.load("inner"))
+                return [inner]
+            log.append("a")
+            return keys
+
+        @dataloader(max_concurrent_batches=1)
+        async def b(self, keys: list[str]) -> list[str]:
+            if keys == ["outer"]:
+                await both.wait()
+                return await self.a.load_many(["inner"])
+            log.append("b")
+            return keys
+
+    async with Crossed() as loaders:
+        waiting = awaits(together(loaders.a.load("outer"), loaders.b.load("outer")))
+        await turns(20)
+        assert log == []
+        gate.set()
+        assert await waiting == ["inner", "inner"]
+        assert sorted(log) == ["a", "b"]
+
+
+@pytest.mark.every_loop
+async def test_loaders_that_load_through_one_another_go_on_when_what_still_went_on_in_a_lent_slot_has_ended() -> None:
+    both, gate = asyncio.Barrier(2), asyncio.Event()
+
+    class Crossed(Loaders):
+        @dataloader(max_concurrent_batches=1, max_batch_size=1)
+        async def a(self, keys: list[str]) -> list[str]:
+            if keys == ["outer"]:
+                await both.wait()
+                _, inner = await together(self.a.load("first"), self.b.load("inner"))
+                return [inner]
+            if keys == ["first"]:
+                await gate.wait()
+            return keys
+
+        @dataloader(max_concurrent_batches=1)
+        async def b(self, keys: list[str]) -> list[str]:
+            if keys == ["outer"]:
+                await both.wait()
+                return await self.a.load_many(["inner"])
+            return keys
+
+    async with Crossed() as loaders:
+        waiting = awaits(together(loaders.a.load("outer"), loaders.b.load("outer")))
+        await turns(20)
+        gate.set()
+        assert await waiting == ["inner", "inner"]
 
 
 @pytest.mark.every_loop
@@ -454,6 +564,16 @@ def test_a_batch_is_looked_at_as_often_however_many_queue(name: str, monkeypatch
         loops.run(partial(load, count), debug=False)
         counts.append(looks[0])
     assert counts[1] < 12 * counts[0]
+
+
+@pytest.mark.parametrize("downwards", [True, False])
+def test_however_many_ways_lead_to_the_same_work_it_is_looked_at_once(downwards: bool) -> None:
+    levels = [[Work(()), Work(())] for _ in range(50)]  # 2 ** 49 ways from the first to the last
+    for above, below in list(itertools.pairwise(levels))[:: 1 if downwards else -1]:
+        for asking, asked in itertools.product(above, below):
+            asking.ask_for(asked, "somebody")
+    with pytest.raises(SelfWaitError):
+        levels[-1][0].ask_for(levels[0][0], "somebody")
 
 
 # -- any shape of nesting ------------------------------------------------------------------------------------------

@@ -359,7 +359,9 @@ async def same(query: str, both: Any = BOTH, make: Any = Backend, **more: Any) -
     return await answers(both, query, make, **more)
 
 
-async def planned(query: str, make: Any = Backend, **more: Any) -> Answer:
+async def planned(
+    query: str, make: Any = Backend, *, root: Any = Query, types: Any = (), both: Any = BOTH, **more: Any
+) -> Answer:
     """The answer with a plan, of a query whose lists all have everything when they are completed."""
     counts: list[int] = []
     load = RelationField.resolve
@@ -369,7 +371,7 @@ async def planned(query: str, make: Any = Backend, **more: Any) -> Answer:
         counts.append(asyncio.isfuture(value))
         return value
 
-    schema = QuietSchema(Query)
+    schema = QuietSchema(root, types=types)
     RelationField.resolve = resolve  # type: ignore[method-assign]  # put back below
     try:
         install(schema)
@@ -378,8 +380,8 @@ async def planned(query: str, make: Any = Backend, **more: Any) -> Answer:
         RelationField.resolve = load  # type: ignore[method-assign]  # as above
     assert counts
     assert not any(counts)
-    assert answer == await ask(BOTH[0], query, make(), **more)
-    await same(query, make=make, **more)
+    assert answer == await ask(both[0], query, make(), **more)
+    await same(query, both, make, **more)
     return answer
 
 
@@ -893,13 +895,19 @@ async def test_without_a_cache_each_place_has_its_own_answer() -> None:
 
 
 class Halls(Loaders):
-    """Batches of two, so that the order of the keys says which of them share a batch; or answers one by one."""
+    """Batches of two or three, so that the order of the keys says which of them share one; or answers one by one."""
 
     def __init__(self) -> None:
         self.log = Log()
 
     @dataloader(max_batch_size=2)
     async def halls(self, ids: list[int]) -> dict[int, "Hall"]:
+        self.log.batches.append(("halls", ids))
+        await asyncio.sleep(1)
+        return {key: Hall(id=key) for key in ids}
+
+    @dataloader(max_batch_size=3)
+    async def halls_by_three(self, ids: list[int]) -> dict[int, "Hall"]:
         self.log.batches.append(("halls", ids))
         await asyncio.sleep(1)
         return {key: Hall(id=key) for key in ids}
@@ -933,6 +941,8 @@ class Guest:
     id: int
     hall: Hall = relation(Halls.halls, "id")
     next_hall: Hall = relation(Halls.halls, lambda guest: guest.id + 10)
+    third: Hall = relation(Halls.halls_by_three, "id")
+    next_third: Hall = relation(Halls.halls_by_three, lambda guest: guest.id + 10)
     door: Hall = relation(Halls.doors, "id")
     next_door: Hall = relation(Halls.doors, lambda guest: guest.id + 10)
     lobby: Lobby = relation(Halls.lobbies, "id")
@@ -981,18 +991,24 @@ HOUSE = schemas(House, Halls, types=[Person, Robot])
         ("{ guests { hall { id } friend { hall { id } } } }", [[1, 4], [2, 3]]),
         ("{ guests { friend { hall { id } } friends { hall { id } } hall { id } } }", [[4, 5], [1, 2], [3]]),
         ("{ guests { ... on Robot { hall { id } } nextHall { id } } }", [[11, 2], [12, 13]]),
+        ("{ guests { nextHall { id } door { id } friend { nextHall { id } } } }", [[11, 14], [12, 13]]),
         # The first list leaves room for one key in its batch.
         ("{ one: guests { hall { id } } two: guests { nextHall { id } } }", [[1, 2], [3, 11], [12, 13]]),
         ("{ one: guests { hall { id } } two: guests { nextHall { id } hall { id } } }", [[1, 2], [3, 11], [12, 13]]),
+        (
+            "{ a: guests { ...on Robot { third { id } } }"
+            " b: guests { ...on Person { nextThird { id } third { id } } } }",
+            [[2, 11, 1], [13, 3]],
+        ),
     ],
 )
 async def test_keys_share_a_batch_with_those_that_resolvers_would_ask_for_beside_them(
     query: str, batches: list[list[int]]
 ) -> None:
-    planned, plain = await answers(HOUSE, query, Halls)
-    assert planned.errors == []
-    assert [set(keys) for keys in planned.log.keys("halls")] == [set(keys) for keys in batches]
-    assert plain.log.keys("halls") == batches
+    answer = await planned(query, Halls, root=House, types=[Person, Robot], both=HOUSE)
+    assert answer.errors == []
+    assert [set(keys) for keys in answer.log.keys("halls")] == [set(keys) for keys in batches]
+    assert (await ask(HOUSE[1], query, Halls())).log.keys("halls") == batches
 
 
 @pytest.mark.parametrize(
@@ -1005,9 +1021,9 @@ async def test_keys_share_a_batch_with_those_that_resolvers_would_ask_for_beside
 async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_resolvers(
     query: str, keys: list[int]
 ) -> None:
-    planned, plain = await answers(HOUSE, query, Halls)
-    assert planned.errors == []
-    assert planned.log.keys("doors") == plain.log.keys("doors") == [keys]
+    answer = await planned(query, Halls, root=House, types=[Person, Robot], both=HOUSE)
+    assert answer.errors == []
+    assert answer.log.keys("doors") == (await ask(HOUSE[1], query, Halls())).log.keys("doors") == [keys]
 
 
 async def test_what_is_known_is_followed_before_the_next_object_is_asked() -> None:

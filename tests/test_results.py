@@ -282,8 +282,10 @@ async def test_the_default_stands_in_for_what_a_generator_left_out() -> None:
         yield 2, "b"
 
     assert await DataLoader(some, default="-").load_many([1, 2]) == ["-", "b"]
-    missing = await outcome(DataLoader(some).load(1))
-    assert isinstance(missing, KeyNotFoundError)
+    for loader in (DataLoader(some), DataLoader(some, cache_key_fn=str)):
+        missing = await outcome(loader.load(1))
+        assert isinstance(missing, KeyNotFoundError)
+        assert "no value came for key 1 (int)" in str(missing)
 
 
 @pytest.mark.parametrize(
@@ -359,6 +361,7 @@ async def test_a_wrong_shape_says_who_promised_what_and_what_came(
     assert one is two
     assert str(one).startswith("things: ")
     assert says in str(one)
+    assert ("a set has no order" in str(one)) is isinstance(result, set)
 
 
 async def test_a_long_result_is_cut_short() -> None:
@@ -397,7 +400,7 @@ async def test_a_generator_that_yields_a_key_twice_fails_who_still_waits() -> No
     assert "yielded the key 1 twice" in str(other)
 
 
-@pytest.mark.parametrize("by", [7, (), ("id", 7), ["id"]], ids=repr)
+@pytest.mark.parametrize("by", [7, (), ("id", 7), ("id", ("id",)), ("id", ""), ["id"]], ids=repr)
 @pytest.mark.parametrize("option", ["index_by", "group_by"])
 def test_index_by_and_group_by_take_names_or_a_function(option: str, by: Any) -> None:
     with pytest.raises(TypeError, match="take the name of an attribute or item, a tuple of names, or a function"):

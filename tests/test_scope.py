@@ -234,6 +234,19 @@ async def test_closing_an_idle_scope_and_closing_twice_are_no_errors() -> None:
     scope.close()
 
 
+@pytest.mark.every_loop
+async def test_no_loader_is_made_in_a_closed_scope_nor_for_closed_loaders() -> None:
+    loaders = AppLoaders()
+    async with Scope() as scope:
+        scope.close()
+        with pytest.raises(LoaderClosedError, match=r"AppLoaders.users: the scope is closed"):
+            loaders.users  # noqa: B018  # made on first use
+    await loaders.aclose()
+    async with Scope():
+        with pytest.raises(LoaderClosedError, match=r"AppLoaders.users: the loaders are closed"):
+            loaders.users  # noqa: B018  # made on first use
+
+
 def test_a_scope_can_be_closed_where_no_loop_runs() -> None:
     scope, loaders = Scope(), AppLoaders()
     outer = scope.enter()

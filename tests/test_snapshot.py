@@ -71,9 +71,10 @@ class TestGet:
             await asyncio.sleep(2)
             assert await snapshot.get() == 1
             assert len(source.starts) == 2
+            await snapshot.get(max_age=0)
         got = snapshot.statistics()
-        assert (got.hits, got.stale_hits, got.misses, got.loads, got.failures) == (1, 50, 1, 2, 0)
-        assert got.load_time.count == 2
+        assert (got.hits, got.stale_hits, got.misses, got.loads, got.failures) == (1, 50, 2, 3, 0)
+        assert got.load_time.count == 3
 
     async def test_age_counts_from_the_start_of_the_load(self) -> None:
         source = Source(3)
@@ -577,6 +578,24 @@ def test_on_the_next_loop_it_starts_without_a_value() -> None:
     job = Job()
     snapshot = Snapshot(job)
     assert [loops.run(use), loops.run(use)] == [1, 2]
+
+
+def test_on_the_next_loop_a_follower_need_not_wait_for_what_the_last_one_backed_off_from() -> None:
+    async def breaks_down() -> None:
+        assert isinstance(await outcome(snapshot.get()), JobError)
+
+    async def follow() -> Any:
+        source.failing = False
+        changes = snapshot.changes()
+        first = await anext(changes)
+        await changes.aclose()
+        return first, now()
+
+    source = Source()
+    source.failing = True
+    snapshot = Snapshot(source.load, error_backoff=100)
+    loops.run(breaks_down)
+    assert loops.run(follow) == (0, 0)
 
 
 def test_without_a_loop_it_refuses() -> None:

@@ -67,20 +67,21 @@ def test_an_exception_that_callers_can_catch_is_given_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "becomes"),
+    ("error", "becomes", "says"),
     [
-        (asyncio.CancelledError(), BatchCancelledError),
-        (SystemExit(1), BatchFailedError),
-        (KeyboardInterrupt(), BatchFailedError),
-        (GeneratorExit(), BatchFailedError),
-        (StopIteration("no future takes it"), BatchFailedError),
+        (asyncio.CancelledError(), BatchCancelledError, "the batch function was cancelled from within"),
+        (SystemExit(1), BatchFailedError, "the batch function ended with SystemExit: 1"),
+        (KeyboardInterrupt(), BatchFailedError, "the batch function ended with KeyboardInterrupt: "),
+        (GeneratorExit(), BatchFailedError, "the batch function ended with GeneratorExit: "),
+        (StopIteration("no future takes it"), BatchFailedError, "StopIteration: no future takes it"),
     ],
 )
 def test_no_caller_gets_an_exception_that_would_end_more_than_its_wait(
-    error: BaseException, becomes: type[Exception]
+    error: BaseException, becomes: type[Exception], says: str
 ) -> None:
     safe = failure(error)
     assert type(safe) is becomes
+    assert says in str(safe)
     assert safe.__cause__ is error
 
 
@@ -117,6 +118,16 @@ async def test_a_key_is_abandoned_when_all_its_callers_have_left() -> None:
     assert callers.abandoned() == ["b"]
     futures[1].cancel()
     assert callers.abandoned() == ["a", "b"]
+
+
+async def test_of_keys_with_one_caller_each_those_are_abandoned_whose_caller_has_left() -> None:
+    callers = Callers(asyncio.get_running_loop())
+    futures = [new_future() for _ in range(3)]
+    for key, future in zip("abc", futures, strict=True):
+        ask(callers, key, future)
+    assert callers.abandoned() == []
+    futures[1].cancel()
+    assert callers.abandoned() == ["b"]
 
 
 async def test_a_group_is_answered_in_the_order_of_its_keys_repeats_included() -> None:
@@ -223,7 +234,8 @@ async def test_a_failed_batch_fails_everybody() -> None:
 
 async def test_a_quiet_failure_that_nobody_looks_at_is_not_reported() -> None:
     callers = Callers(asyncio.get_running_loop())
-    ask(callers, "a", new_future())
+    for key in "abb":
+        ask(callers, key, new_future())
     half = Callers(asyncio.get_running_loop())
     group, lacking = waiting_group(["b", "c"], return_exceptions=True)
     ask_for_many(half, group, ["b"])

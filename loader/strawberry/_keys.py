@@ -69,8 +69,8 @@ def in_order(
         if len(required) > 1:
             yield from in_order(value, required[1:], place, names, known)
             continue
-        node = place.only or place.nodes.get(getattr(value, "__strawberry_definition__", NO_INFO).name)
-        for field in () if node is None else node.fields:
+        node = place.only or place.nodes[getattr(value, "__strawberry_definition__", NO_INFO).name]
+        for field in node.fields:
             below = (*names, field.name)
             if isinstance(field, Attribute):
                 if field.place.nodes:
