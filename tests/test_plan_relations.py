@@ -996,8 +996,7 @@ HOUSE = schemas(House, Halls, types=[Person, Robot])
         ("{ one: guests { hall { id } } two: guests { nextHall { id } } }", [[1, 2], [3, 11], [12, 13]]),
         ("{ one: guests { hall { id } } two: guests { nextHall { id } hall { id } } }", [[1, 2], [3, 11], [12, 13]]),
         (
-            "{ a: guests { ...on Robot { third { id } } }"
-            " b: guests { ...on Person { nextThird { id } third { id } } } }",
+            "{ a: guests { ...on Robot { third { id } } } b: guests { ...on Person { nextThird { id } third { id } } }}",
             [[2, 11, 1], [13, 3]],
         ),
     ],
