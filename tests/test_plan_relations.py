@@ -918,6 +918,11 @@ class Halls(Loaders):
         return [Lobby(id=key) for key in ids]
 
     @dataloader
+    async def signs(self, ids: list[int]) -> list[list[str]]:
+        await asyncio.sleep(1)
+        return [[f"hall {key}"] for key in ids]
+
+    @dataloader
     async def doors(self, ids: list[int]) -> AsyncIterator[tuple[int, "Hall"]]:
         self.log.batches.append(("doors", ids))
         for key in ids:
@@ -946,6 +951,7 @@ class Guest:
     door: Hall = relation(Halls.doors, "id")
     next_door: Hall = relation(Halls.doors, lambda guest: guest.id + 10)
     lobby: Lobby = relation(Halls.lobbies, "id")
+    signs: list[str] = relation(Halls.signs, "id")
     friend: "Guest | None" = None
     friends: "list[Guest | None]" = strawberry.field(default_factory=list)
 
@@ -972,6 +978,7 @@ class House:
     @strawberry.field
     async def guests_of_known_lobbies(self, info: strawberry.Info[Any, Any]) -> list[Guest]:
         await info.context["loaders"].lobbies.load_many([1, 3])
+        await info.context["loaders"].signs.load_many([1, 3])
         return guests()
 
     @strawberry.field
@@ -996,7 +1003,7 @@ HOUSE = schemas(House, Halls, types=[Person, Robot])
         ("{ one: guests { hall { id } } two: guests { nextHall { id } } }", [[1, 2], [3, 11], [12, 13]]),
         ("{ one: guests { hall { id } } two: guests { nextHall { id } hall { id } } }", [[1, 2], [3, 11], [12, 13]]),
         (
-            "{ a: guests { ...on Robot { third { id } } } b: guests { ...on Person { nextThird { id } third { id } } }}",
+            "{ a: guests { ...on Robot{ third { id } } } b: guests { ...on Person{ nextThird { id } third { id } } } }",
             [[2, 11, 1], [13, 3]],
         ),
     ],
@@ -1023,6 +1030,12 @@ async def test_a_loader_that_answers_one_by_one_gets_its_keys_in_the_order_of_re
     answer = await planned(query, Halls, root=House, types=[Person, Robot], both=HOUSE)
     assert answer.errors == []
     assert answer.log.keys("doors") == (await ask(HOUSE[1], query, Halls())).log.keys("doors") == [keys]
+
+
+async def test_what_is_known_and_has_no_fields_leaves_the_list_planned() -> None:
+    query = "{ guestsOfKnownLobbies { signs hall { id } nextHall { id } } }"
+    answer = await planned(query, Halls, root=House, types=[Person, Robot], both=HOUSE)
+    assert answer.errors == []
 
 
 async def test_what_is_known_is_followed_before_the_next_object_is_asked() -> None:

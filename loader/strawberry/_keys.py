@@ -78,7 +78,7 @@ def in_order(
             else:
                 for key in _keys(field, [value]):
                     yield field, below, key
-                    if (field, below, key) in known:
+                    if field.place.nodes and (field, below, key) in known:
                         there = [known[field, below, key]]
                         yield from in_order(there, field.required, field.place, below, known)
 
