@@ -254,7 +254,7 @@ async def test_a_connection_that_the_server_cut_is_noticed(server: Server) -> No
 
 
 async def test_a_server_that_falls_silent_is_noticed(server: Server) -> None:
-    async with a_bus(server, retry_after=0.05, heartbeat=0.1, timeout=0.2) as bus:
+    async with a_bus(server, retry_after=0.05, heartbeat=0.1, timeout=0.6) as bus:
         async with Redis.from_url(server.url) as client:
             while (await client.info("commandstats")).get("cmdstat_ping", {"calls": 0})["calls"] < 4:  # noqa: ASYNC110  # nothing here tells when
                 await asyncio.sleep(0.01)
@@ -269,7 +269,7 @@ async def test_what_could_not_be_said_is_made_up_for_by_saying_that_anything_may
     server: Server,
 ) -> None:
     async with (
-        a_bus(server, timeout=0.2, retry_after=0.1) as mine,
+        a_bus(server, timeout=0.6, retry_after=0.1) as mine,
         a_bus(server, retry_after=0.1, heartbeat=60) as yours,
     ):
         following = yours.changes("flights")
@@ -287,7 +287,7 @@ async def test_what_could_not_be_said_is_made_up_for_by_saying_that_anything_may
 
 
 async def test_saying_is_found_to_work_again_although_nothing_was_missed(server: Server) -> None:
-    async with a_bus(server, timeout=0.2, retry_after=0.05) as bus:
+    async with a_bus(server, timeout=0.6, retry_after=0.05) as bus:
         bus._guard.suspect()
         await until(lambda: bus.statistics().breaker is BreakerState.CLOSED)
         assert bus.statistics().sent == 0

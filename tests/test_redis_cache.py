@@ -257,7 +257,7 @@ async def test_in_a_cluster_all_that_a_script_reaches_is_in_one_slot(cluster_nod
 
 
 async def test_a_server_that_is_back_is_found_although_nothing_is_owed(server: Server) -> None:
-    async with a_cache(server, timeout=0.1, retry_after=0.05) as cache:
+    async with a_cache(server, timeout=0.6, retry_after=0.05) as cache:
         server.kill()
         await cache.get_many(NAMESPACE, ["1"])
         assert cache.statistics().breaker is BreakerState.OPEN
@@ -274,7 +274,7 @@ async def test_a_server_that_is_back_is_found_although_nothing_is_owed(server: S
 async def test_what_could_not_be_deleted_is_neither_read_nor_written_and_deleted_once_the_server_is_back(
     server: Server,
 ) -> None:
-    async with a_cache(server, timeout=0.1, retry_after=0.2) as cache, a_cache(server) as other:
+    async with a_cache(server, timeout=0.6, retry_after=0.2) as cache, a_cache(server) as other:
         for key in ("1", "2", "3"):
             found = await cache.get_many(NAMESPACE, [key])
             await cache.set_many([Entry(NAMESPACE, key, found.leases[key], b"old", 60)])
@@ -361,7 +361,7 @@ async def test_closing_deletes_what_is_owed_if_the_server_is_there(server: Serve
     async with a_cache(server) as other:
         found = await other.get_many(NAMESPACE, ["1"])
         await other.set_many([Entry(NAMESPACE, "1", found.leases["1"], b"old", 60)])
-        async with a_cache(server, timeout=0.1, retry_after=100) as cache:
+        async with a_cache(server, timeout=0.6, retry_after=100) as cache:
             server.pause()
             await cache.delete_many(NAMESPACE, ["1"])
             server.resume()

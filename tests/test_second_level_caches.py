@@ -65,11 +65,11 @@ async def test_what_is_written_is_found_in_one_call_and_the_rest_is_leased(make:
 async def test_a_value_expires_counted_from_its_lease(make: Any) -> None:
     async with make() as cache:
         found = await cache.get_many(NAMESPACE, ["1", "2"])
-        await asyncio.sleep(0.15)
-        entries = [Entry(NAMESPACE, "1", found.leases["1"], b"", 0.3), Entry(NAMESPACE, "2", found.leases["2"], b"", 9)]
+        await asyncio.sleep(0.2)
+        entries = [Entry(NAMESPACE, "1", found.leases["1"], b"", 2), Entry(NAMESPACE, "2", found.leases["2"], b"", 9)]
         await cache.set_many(entries)
         assert [*data(await cache.get_many(NAMESPACE, ["1", "2"]))] == ["1", "2"]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.9)
         assert [*data(await cache.get_many(NAMESPACE, ["1", "2"]))] == ["2"]
 
 
