@@ -20,7 +20,7 @@ from strawberry.asgi import GraphQL
 from strawberry.dataloader import DataLoader
 from strawberry.subscriptions import GRAPHQL_TRANSPORT_WS_PROTOCOL
 
-from example_app import board, models
+from example_app import board, log, models
 from example_app.build import database_url
 from example_app.database import Database
 from example_app.metrics import Metrics
@@ -157,6 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--port", type=int, required=True)
     port = parser.parse_args().port
+    log.set_up("off")
     metrics = Metrics()
     database = Database(database_url(), on_statement=metrics.count_statement, pool_seconds=60)
 

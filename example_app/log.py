@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from strawberry.extensions import SchemaExtension
+from strawberry.http.exceptions import WebSocketDisconnected
 
 from loader.observe import Observer
 
@@ -136,9 +137,15 @@ def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str
     return fields
 
 
+def is_worth_a_line(record: logging.LogRecord) -> bool:
+    """Whether it is no client that left while an event was on its way to it, which Strawberry reports as an error."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], WebSocketDisconnected)
+
+
 def set_up(how: str) -> None:
     """Write all logs to standard error: those of operations too, unless `how` is "off"."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(is_worth_a_line)
     handler.setFormatter(AsJson() if how == "json" else AsText())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
     LOG.setLevel(logging.WARNING if how == "off" else logging.INFO)
