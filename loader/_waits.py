@@ -120,7 +120,7 @@ def look_for_loans(todo: list[Work]) -> None:
             seen.add(work)
             todo.extend(work.askers())
             for limit in work.limits:
-                if limit.held_by(work):
+                if limit not in limits and limit.held_by(work):
                     limits[limit] = None
                     todo.extend(limit.held_up())
     for limit in limits:

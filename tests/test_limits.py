@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import random
 import types
+from collections import Counter
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -539,31 +540,57 @@ class Crowd(Loaders, max_concurrent_batches=2):
         return [await self.plain.load_many(range(key)) for key in keys]
 
 
-@pytest.mark.parametrize("name", ["plain", "below", "from_one"])
-def test_a_batch_is_looked_at_as_often_however_many_queue(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = [0]
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often work was asked for what is around it."""
+    counts: Counter[str] = Counter()
 
-    def counted(method: Callable[[Work], Any]) -> Callable[[Work], Any]:
+    def counted(name: str, method: Callable[[Work], Any]) -> Callable[[Work], Any]:
         def call(work: Work) -> Any:
-            looks[0] += 1
+            counts[name] += 1
             return method(work)
 
         return call
 
-    for method in ("waits", "askers"):
-        monkeypatch.setattr(Work, method, counted(getattr(Work, method)))
+    for name in ("waits", "askers"):
+        monkeypatch.setattr(Work, name, counted(name, getattr(Work, name)))
+    return counts
 
+
+@pytest.mark.parametrize("name", ["plain", "below", "from_one"])
+def test_a_batch_is_looked_at_as_often_however_many_queue(name: str, looks: Counter[str]) -> None:
     async def load(count: int) -> None:
         async with Crowd() as loaders:
             loader = getattr(loaders, name)
             await (loader.load(count) if name == "from_one" else loader.load_many(range(count)))
 
-    counts = []
+    totals = []
     for count in (50, 500):
-        looks[0] = 0
+        looks.clear()
         loops.run(partial(load, count), debug=False)
-        counts.append(looks[0])
-    assert counts[1] < 12 * counts[0]
+        totals.append(looks.total())
+    assert totals[1] < 12 * totals[0]
+
+
+class Ladder(Loaders, max_concurrent_batches=1):
+    """Batches that each wait for one more, on one slot."""
+
+    @dataloader
+    async def below(self, keys: list[int]) -> list[int]:
+        return await self.below.load_many([key - 1 for key in keys]) if keys[0] else keys
+
+
+def test_a_batch_is_looked_at_no_more_than_once_for_each_that_waits_for_it(looks: Counter[str]) -> None:
+    async def load(depth: int) -> None:
+        async with Ladder() as loaders:
+            await loaders.below.load(depth)
+
+    totals = []
+    for depth in (20, 80):
+        looks.clear()
+        loops.run(partial(load, depth), debug=False)
+        totals.append(looks.total())
+    assert totals[1] < 20 * totals[0]  # 16 times, and 64 times if one that waits looked at all the others
 
 
 @pytest.mark.parametrize("downwards", [True, False])
