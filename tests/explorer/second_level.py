@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import strawberry
 
-from loader import DataLoader, LoaderClosedError, Loaders, Scope, dataloader
+from loader import BatchResultError, DataLoader, LoaderClosedError, Loaders, Scope, dataloader
 from loader._backing import backing_of
 from loader.second_level import (
     Change,
@@ -201,6 +201,22 @@ async def behind_a_wire(world: World) -> None:
 async def pairs_behind_a_wire(world: World) -> None:
     table = Table(world, Remote(world))
     await serve(world, table, lambda: table.loader(table.pairs, abandoned="cancel"))
+
+    async def twice(keys: list[int]) -> AsyncIterator[tuple[int, list[int]]]:
+        return table._generate([keys[0], *keys])
+
+    loader = table.loader(twice)
+
+    async def refused() -> str:
+        try:
+            return f"there are {await loader.load_many([4, 5])}"
+        except BatchResultError:
+            return "refused"
+
+    world.ask(refused(), "refused")  # with what yields it still open
+    await world.answered()
+    await drain(table.cache)
+    await loader.aclose()
 
 
 async def declared(world: World) -> None:
