@@ -1,7 +1,7 @@
 """`python -m tests`: every check that this project has, one after the other; the exit status is 1 if one fails.
 
-`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties, matrix;
-or extras, which takes its time and is run before a release. While working on something, plain `pytest` is quicker.
+`python -m tests NAME ...` runs some of them: format, lint, mypy, types, docs, package, suite, properties; or extras
+and matrix, which take their time and are run before a release. While working on something, plain `pytest` is quicker.
 """
 
 from __future__ import annotations
@@ -187,9 +187,8 @@ CHECKS = {
     "package": check_package,
     "suite": check_suite,
     "properties": check_properties,
-    "matrix": check_matrix,
 }
-BY_HAND = {"extras": check_extras}
+BY_HAND = {"extras": check_extras, "matrix": check_matrix}
 
 
 def main(names: list[str]) -> int:

@@ -18,7 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "every_loop: run the coroutine test on the default loop, with eager tasks, and on uvloop",
         "real_time: the coroutine test waits for sockets or threads, so its loop's time is real",
-        "thorough: the test tries very many courses; the environments of tests/matrix.py do not try them again",
+        "thorough: the test tries very many courses, or needs tools; the environments of tests/matrix.py leave it out",
         "logs: the test expects asyncio to report something, and finds it in the list `reports`",
     ):
         config.addinivalue_line("markers", line)

@@ -782,6 +782,7 @@ TYPED = dedent(
 )
 
 
+@pytest.mark.thorough  # by the type checkers
 @pytest.mark.parametrize(
     "checker", [["mypy", "--strict", "--no-incremental"], ["pyright", "--pythonpath", sys.executable]]
 )

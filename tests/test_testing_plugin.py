@@ -278,6 +278,7 @@ def test_it_works_where_tests_run_in_processes(pytester: pytest.Pytester) -> Non
     assert len(heads(result)) == len(hints(result)) == 2
 
 
+@pytest.mark.thorough  # by pytest-cov
 def test_nothing_is_loaded_before_a_test_asks_for_it_so_that_coverage_sees_all_of_it(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
