@@ -58,7 +58,9 @@ class Scope:
         closed: Whether it is over.
     """
 
-    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_name", "_observers", "_outer", "closed")
+    __slots__ = (
+        "__weakref__", "_activity", "_context", "_ending", "_loaders", "_name", "_observers", "_outer", "closed",
+    )
 
     def __init__(self) -> None:
         self._name = ""
@@ -70,6 +72,7 @@ class Scope:
         self._loaders: dict[
             tuple[int, Declaration[Any, Any, Any], Hashable], tuple[Loaders, DeclaredLoader[Any, Any, Any]]
         ] = {}
+        self._ending: set[Task[None]] = set()
         self._outer: Scope | None = None
         self._observers: list[Observer] = []  # shared with the loaders
         if everywhere:
@@ -132,11 +135,15 @@ class Scope:
         """Cancel every batch and refuse more loads; who waits gets a `LoaderClosedError`.
 
         The cancelled batch functions end within the next turns of the loop. `aclose`, or that of their `Loaders`,
-        waits for it.
+        waits for it. What the loaders knew is forgotten.
         """
+        self._close()
+        self._loaders.clear()  # a context of a task, or a circle of references, may keep the scope for long
+
+    def _close(self) -> None:
         before, self.closed = self.closed, True
         for loaders, loader in self._loaders.values():
-            loaders._let_end(loader._close())
+            self._end(loaders, loader)
         if (everywhere or self._observers) and not before:
             _tell([*everywhere, *self._observers], "scope_closed", self)
 
@@ -144,7 +151,17 @@ class Scope:
         """Close what belongs to `loaders`, which are over before the scope is."""
         for owner, loader in self._loaders.values():
             if owner is loaders:
-                loaders._let_end(loader._close())
+                self._end(loaders, loader)
+
+    def _end(self, loaders: Loaders, loader: DeclaredLoader[Any, Any, Any]) -> None:
+        """Close a loader, and remember cancelled tasks until they have ended.
+
+        What they work with, which may belong to whoever closes the instance, must not be closed before.
+        """
+        for task in loader._close():
+            for ending in (self._ending, loaders._ending):
+                ending.add(task)
+                task.add_done_callback(ending.discard)
 
     async def aclose(self) -> None:
         """`close` the scope and wait until its batch functions have ended.
@@ -153,7 +170,7 @@ class Scope:
             Everybody has been answered before the wait; only the wait ends.
         """
         self.close()
-        await _ended({task for loaders, _ in self._loaders.values() for task in loaders._ending})
+        await _ended(self._ending)
 
     async def __aenter__(self) -> Self:
         self._outer = self.enter()
@@ -263,7 +280,7 @@ class Loaders:
         Cancellation:
             Everybody has been answered before the wait; only the wait ends.
         """
-        self._own.close()
+        self._own._close()
         for scope in list(self._scopes):
             scope._close_loaders(self)
         await _ended(self._ending)
@@ -275,12 +292,6 @@ class Loaders:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await self.aclose()
-
-    def _let_end(self, tasks: list[Task[None]]) -> None:
-        """Remember cancelled tasks until they have ended: what they work with must not be closed before."""
-        for task in tasks:
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
 
 
 def _tell(observers: list[Observer], event: str, scope: Scope) -> None:

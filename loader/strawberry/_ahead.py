@@ -65,18 +65,13 @@ class Ahead:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return False  # each field says so
-        self.completed = _Completed(self, loop=loop)
+        self.completed = _Completed(self._asked, loop=loop)
         try:
             self._look(values, required, place, ())
         except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
             self.completed.cancel()
             return False
         return bool(self._asked or self.planned)
-
-    def leave(self) -> None:
-        """Wait for nothing any more."""
-        for future in self._asked:
-            future.cancel()
 
     def give_up(self) -> None:
         """Cancel the completing, if it has begun."""
@@ -96,7 +91,7 @@ class Ahead:
         except Exception as error:  # noqa: BLE001  # it is the list's
             self.completed.set_exception(error)
             seen(self.completed)
-        self.leave()
+        _leave(self._asked)
 
     # -- asking ------------------------------------------------------------------------------------------------
 
@@ -214,16 +209,23 @@ class Ahead:
 class _Completed(asyncio.Future[Any]):
     """Cancelling it ends the waits for what was asked in the same turn of the loop, as it would those of the fields.
 
-    A key that nobody waits for any more when its batch leaves is not asked for.
+    A key that nobody waits for any more when its batch leaves is not asked for. It does not know who loads ahead: in a
+    circle of references the whole list would stay in memory until the garbage is collected.
     """
 
-    def __init__(self, ahead: Ahead, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, asked: Iterable[asyncio.Future[Any]], *, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
-        self._ahead = ahead
+        self._asked = asked
 
     def cancel(self, msg: Any = None) -> bool:
-        self._ahead.leave()
+        _leave(self._asked)
         return super().cancel(msg)
+
+
+def _leave(asked: Iterable[asyncio.Future[Any]]) -> None:
+    """Wait for nothing any more."""
+    for future in asked:
+        future.cancel()
 
 
 def _answered_together(

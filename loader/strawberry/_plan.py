@@ -47,6 +47,9 @@ if TYPE_CHECKING:
     from loader.strawberry._asked import Required
     from loader.strawberry._operation import Operation
 
+LEAF = Place([], [], abstract=False, quiet=True)
+"""Nothing is asked of scalars, wherever they are."""
+
 
 class Plan:
     """The looking ahead of one operation.
@@ -128,6 +131,8 @@ class Plan:
 
     def _place(self, executor: IncrementalExecutor, return_type: GraphQLOutputType, details: FieldDetailsList) -> Place:
         named = get_named_type(return_type)
+        if not is_composite_type(named):
+            return LEAF
         key = (
             named.name,
             *((id(each.node), id(each.defer_usage), id(each.fragment_variable_values)) for each in details),
@@ -138,8 +143,6 @@ class Plan:
         return place
 
     def _look(self, executor: IncrementalExecutor, named: GraphQLNamedType, details: FieldDetailsList) -> Place:
-        if not is_composite_type(named):
-            return Place(details, [], abstract=False, quiet=True)
         if _streamed(executor, details):
             return Place(details, [], abstract=False, quiet=False)
         types: list[Any] = executor.schema.get_possible_types(named) if is_abstract_type(named) else [named]
