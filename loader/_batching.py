@@ -15,7 +15,7 @@ from loader._histogram import SIZES, Recorder
 from loader._hooks import everywhere
 from loader._limits import Limit
 from loader._loops import home_loop, start_task
-from loader._waiters import answer
+from loader._waiters import Known, answer
 from loader._waits import asking_work, current_work
 from loader.errors import (
     BatchCancelledError,
@@ -206,13 +206,15 @@ class Batching:
         taken = 0 if self._open is None else len(self._open.callers.futures)
         return dict(islice(rest, (self._max_batch_size or 0) - taken))
 
-    def _recall(self, cache_key: Hashable, outcome: Any, future: Future[Any]) -> None:
-        """Answer a caller with what is cached."""
+    def _recall(self, cache_key: Hashable, outcome: Any) -> Future[Any]:
+        """A finished future of what is cached."""
+        future = Known(loop=self._loop)
         answer(future, outcome)
         if everywhere or self._observers:
             _watching().cached(self, 1)  # and it is not kept: the next caller shall come here too
         elif self._keep_answered:
             self._answered[cache_key] = future
+        return future
 
     def _note_asking(self, batch: Batch) -> None:
         """If a batch function is asking here, note that its batch waits for `batch`."""

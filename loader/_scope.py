@@ -59,7 +59,15 @@ class Scope:
     """
 
     __slots__ = (
-        "__weakref__", "_activity", "_context", "_ending", "_loaders", "_name", "_observers", "_outer", "closed",
+        "__weakref__",
+        "_activity",
+        "_context",
+        "_ending",
+        "_loaders",
+        "_name",
+        "_observers",
+        "_outer",
+        "closed",
     )
 
     def __init__(self) -> None:

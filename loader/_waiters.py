@@ -9,14 +9,16 @@ An *outcome* is what a key came to: a value, or an exception instance, which the
 
 from __future__ import annotations
 
-from asyncio import Future
+from asyncio import Future, _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from loader.errors import BatchCancelledError, BatchFailedError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
-    from collections.abc import Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from contextvars import Context
+    from typing import Self
 
 
 def answer(future: Future[Any], outcome: object) -> None:
@@ -46,6 +48,20 @@ def failure(error: BaseException) -> Exception:
         safe = BatchFailedError(f"the batch function ended with {name}: {error}")
     safe.__cause__ = error
     return safe
+
+
+class Known(Future[Any]):
+    """A future that is finished before anybody sees it, and so belongs to whichever loop asks.
+
+    What awaits it is not made to wait, and never has to be woken from another loop. `asyncio.gather` and the like look
+    at the loop nevertheless, and want a callback.
+    """
+
+    def get_loop(self) -> AbstractEventLoop:
+        return _get_running_loop() or super().get_loop()
+
+    def add_done_callback(self, callback: Callable[[Self], object], /, *, context: Context | None = None) -> None:
+        self.get_loop().call_soon(callback, self, context=context)
 
 
 class Group:

@@ -969,10 +969,10 @@ async def test_closing_answers_everybody_and_ends_the_functions() -> None:
     assert backend.running == 0
     for future in (flying, waiting, many):
         assert str(await outcome(future)) == "things: closed before this key was answered"
-    refused: Any
-    for refused in (loader.load, loader.load_many):
+    calls: list[Callable[[], object]] = [lambda: loader.load(1), lambda: loader.load_many([1])]
+    for call in calls:
         with pytest.raises(LoaderClosedError, match="<DataLoader things: closed> was closed: make a new one"):
-            refused([1])
+            call()
     with pytest.raises(LoaderClosedError):
         loader.prime(1, "late")
     await loader.aclose()
@@ -1267,6 +1267,44 @@ async def test_a_call_from_a_thread_is_an_error_at_the_call() -> None:
             await asyncio.to_thread(call)
     gate.set()
     assert await waiting == "v1"
+
+
+@pytest.mark.parametrize("first_is_closed", [True, False])
+def test_a_finished_future_is_as_good_on_another_loop(first_is_closed: bool) -> None:
+    loader = DataLoader(Backend())
+    first, second = asyncio.new_event_loop(), asyncio.new_event_loop()
+
+    async def begin() -> None:
+        for _ in range(3):
+            assert await loader.load_many([1, 2]) == ["v1", "v2"]
+            assert await together(loader.load(1), loader.load(2)) == ["v1", "v2"]
+
+    async def go_on() -> None:
+        known = loader.load(1)
+        assert known.get_loop() is second
+        assert await known == "v1"
+        assert await together(known, loader.load(2)) == ["v1", "v2"]
+        assert await asyncio.wait_for(asyncio.shield(known), timeout=1) == "v1"
+        assert (await asyncio.wait({known}))[0] == {known}
+        called: list[object] = []
+        variable.set("of the callback")
+        context = contextvars.copy_context()
+        variable.set("of the caller")
+        known.add_done_callback(called.append)
+        known.add_done_callback(lambda _: called.append(variable.get()))
+        known.add_done_callback(lambda _: called.append(variable.get()), context=context)
+        assert not called
+        await turns()
+        assert called == [known, "of the caller", "of the callback"]
+
+    first.run_until_complete(begin())
+    if first_is_closed:
+        first.close()
+    second.run_until_complete(go_on())
+    assert loader.load(1).result() == "v1"  # where no loop runs
+    assert loader.load(1).get_loop() is first
+    second.close()
+    first.close()
 
 
 def test_a_loader_can_be_made_and_primed_where_no_loop_runs() -> None:
