@@ -20,7 +20,7 @@ from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
 from benchmarks.rounds import in_turns
-from benchmarks.table import Figure, Table, compared_each, ratio
+from benchmarks.table import Figure, Table, compared_each, ratio_in_rounds
 from loader import DataLoader
 
 if TYPE_CHECKING:
@@ -168,9 +168,13 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     setting = f"CPU time of {KEYS:,} keys in one loader, for each key"
     yield Table(
         "keys-ratios",
-        f"{setting}: that of loader, as a multiple of what a peer takes.",
+        f"{setting}: that of loader, as a multiple of what a peer takes in the same round: the median, and "
+        "the middle half of the rounds.",
         ["course", *(f"of {peer}" for peer in PEERS if peer != OURS)],
-        [[course, *(ratio(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)] for course, ways in took.items()],
+        [
+            [course, *(ratio_in_rounds(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)]
+            for course, ways in took.items()
+        ],
     )
     yield Table(
         "keys",

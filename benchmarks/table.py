@@ -46,6 +46,17 @@ class Spread(NamedTuple):
         return f"{self.low.number} to {self.high}"
 
 
+class Around(NamedTuple):
+    """A median, and between what the middle half of the rounds lies."""
+
+    median: Figure
+    low: Figure
+    high: Figure
+
+    def __str__(self) -> str:
+        return f"{self.median.number} ({self.low.number} to {self.high.number})"
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows under a head.
@@ -54,7 +65,8 @@ class Table:
         name: Its name, which no other table of any part has.
         caption: What was measured, and how.
         head: The names of the columns.
-        rows: Strings that name the row, then figures: a number, a `Figure`, a `Spread`, or None where there is none.
+        rows: Strings that name the row, then figures: a number, a `Figure`, a `Spread`, an `Around`, or None where
+            there is none.
         chart: The column that a chart of the table shows; none without it.
         ours: The names of the rows that measure this library: the chart sets them off.
     """
@@ -126,6 +138,12 @@ def percentile(values: Sequence[float], percent: int, unit: str, digits: int = 1
 def ratio(values: Sequence[float], reference: Sequence[float], digits: int = 2) -> Figure:
     """The median of some rounds beside that of others."""
     return Figure(statistics.median(values) / statistics.median(reference), digits=digits)
+
+
+def ratio_in_rounds(values: Sequence[float], reference: Sequence[float], digits: int = 2) -> Around:
+    """What something took beside something else in the same round, when the machine was as fast for both."""
+    ratios = [each / other for each, other in zip(values, reference, strict=True)]
+    return Around(median(ratios, "", digits), *middle_half(ratios, "", digits))
 
 
 def compared(

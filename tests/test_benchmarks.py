@@ -21,7 +21,7 @@ import pytest
 from benchmarks import load, pages, second_level, services, workers
 from benchmarks.__main__ import PARTS, Run, main
 from benchmarks.chart import draw
-from benchmarks.table import Figure, Spread, Table, compared
+from benchmarks.table import Figure, Spread, Table, compared, ratio_in_rounds
 from tests.postgres import postgres  # noqa: F401  # a fixture, found by its name
 from tests.redis_servers import place  # noqa: F401  # another one
 
@@ -131,7 +131,7 @@ def quick(part: str) -> dict[str, Table]:
 def figures(table: Table) -> list[object]:
     """What is no name of a row."""
     cells = [cell for labels, row in zip(table.labels(), table.rows, strict=True) for cell in row[len(labels) :]]
-    return [number for cell in cells for number in (cell if isinstance(cell, Spread) else [cell])]
+    return [number for cell in cells for number in (cell if isinstance(cell, tuple) else [cell])]
 
 
 def test_every_part_is_tested() -> None:
@@ -307,6 +307,12 @@ def test_a_table_is_shown_in_units_and_is_data_in_seconds() -> None:
 def test_ways_are_compared_by_their_medians_and_have_a_spread() -> None:
     cells = compared({"ours": [1.0, 2.0, 3.0, 4.0, 50.0], "theirs": [6.0]}, ["theirs"], "s")
     assert cells == {"ours": [0.5, 3.0, (2.0, 4.0)], "theirs": [1.0, 6.0, (6.0, 6.0)]}
+
+
+def test_ways_are_compared_round_by_round() -> None:
+    around = ratio_in_rounds([1.0, 4.0, 12.0, 8.0, 5.0], [1.0, 2.0, 4.0, 2.0, 1.0])
+    assert around == (3.0, 2.0, 4.0)
+    assert str(around) == "3.00 (2.00 to 4.00)"
 
 
 def test_a_run_writes_its_tables_into_the_pages_and_leaves_the_rest(tmp_path: Path) -> None:
