@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 from loader._loops import home_loop
+from loader._waits import asking_work
 from loader._work import Call, capture_context, check_function, fallback_report, name_of, waiting_for
+from loader.errors import SelfWaitError
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -67,7 +69,8 @@ class SingleFlight:
             Exception: Whatever the function raised; the same object for all callers.
             RunCancelledError: If the function was cancelled, though this caller was not.
             LoaderLoopError: If the call comes from another event loop than the calls before.
-            SelfWaitError: If the call comes from inside the function that it would wait for.
+            SelfWaitError: If the call comes from inside the function that it would wait for, or would start anew after
+                that was cancelled.
             TypeError: If the key is not hashable, or `fn` is not callable, a generator function, or returns
                 nothing that can be awaited.
 
@@ -80,6 +83,7 @@ class SingleFlight:
         starts = flight is None or flight.landed
         if flight is None or starts:
             check_function("SingleFlight", fn)
+            self._refuse_to_revive(key)
             flight = self._flights[key] = _Flight(self, key, fn, loop)
         work: Call[T] = flight.work
         with waiting_for(flight):
@@ -96,6 +100,20 @@ class SingleFlight:
         """
         return self._flights.pop(key, None) is not None
 
+    def _refuse_to_revive(self, key: Hashable) -> None:
+        """Refuse to start a call anew from inside of one that was cancelled.
+
+        Calls that ask for each other in a circle would otherwise go on without a caller: whenever the cancellation has
+        got to one of them, the next one has started it anew.
+        """
+        work = asking_work()
+        while work is not None and isinstance(flight := getattr(work, "owner", None), _Flight):
+            if flight.cut and flight._home is self and flight._key == key:
+                raise SelfWaitError(
+                    f"{flight!r} was cancelled, and asks for {key!r} again, directly or through what it calls"
+                )
+            work = flight.asked_by
+
     def __repr__(self) -> str:
         return f"<SingleFlight: {len(self._flights)} under way>"
 
@@ -108,13 +126,21 @@ class SingleFlight:
 
 
 class _Flight:
-    """A call under way: the owner of its work, and what may become of its entry."""
+    """A call under way: the owner of its work, and what may become of its entry.
 
-    __slots__ = ("_awaited_by", "_fn", "_home", "_key", "_loop", "work")
+    Attributes:
+        asked_by: Inside of what it was started, if anything.
+        cut: Whether its last caller has left it.
+        work: The call.
+    """
+
+    __slots__ = ("_awaited_by", "_fn", "_home", "_key", "_loop", "asked_by", "cut", "work")
 
     def __init__(
         self, home: SingleFlight, key: Hashable, fn: Callable[..., Awaitable[Any]], loop: AbstractEventLoop
     ) -> None:
+        self.asked_by: Work | None = asking_work()
+        self.cut = False
         self.work: Call[Any] = Call(self, loop)
         self._awaited_by: list[Work] = []
         self._home = home
@@ -131,6 +157,8 @@ class _Flight:
         return self.work.task is not None and self.work.task.done()
 
     def land(self, work: Call[Any]) -> None:
+        if not self.cut:
+            self.asked_by = None  # or calls that go on in each other's background would never be freed
         self._leave()
         self._left_alone(work)
 
@@ -138,6 +166,7 @@ class _Flight:
         if not work.ended:
             # In one step, so that nobody joins a call that is being cancelled.
             self._leave()
+            self.cut = True
             work.cut_short()
         elif (error := work.take_unheard()) is not None:
             fallback_report(self._loop, f"{self!r} failed, and nobody waited for it any more", error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import sys
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -171,6 +172,75 @@ async def test_a_circle_through_a_coalescer_is_an_error() -> None:
 
         with pytest.raises(SelfWaitError):
             await coalescer.request()
+
+
+@pytest.mark.every_loop
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("in_turns", range(12))
+async def test_a_circle_whose_caller_is_cancelled_does_not_go_on_by_itself(size: int, in_turns: int) -> None:
+    flights, calls = SingleFlight(), 0
+
+    async def call(key: int) -> None:
+        nonlocal calls
+        calls += 1
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ask((key + 1) % size))
+
+    async def ask(key: int) -> None:
+        with suppress(SelfWaitError):
+            await flights.do(key, call, key)
+
+    caller = asyncio.create_task(ask(0))
+    await turns(in_turns)
+    caller.cancel()
+    await turns(10 * size)
+    assert caller.done()
+    assert calls <= 2 * size
+    assert repr(flights) == "<SingleFlight: 0 under way>"
+
+
+@pytest.mark.every_loop
+async def test_a_call_that_is_cancelled_may_start_others_and_be_started_by_others() -> None:
+    flights, log = SingleFlight(), list[object]()
+
+    async def call() -> None:
+        try:
+            await asyncio.sleep(10)
+        finally:
+            log.append(await outcome(flights.do("other", said, "clean")))
+            log.append(type(await outcome(flights.do("key", said, "again"))))
+
+    async def said(what: str) -> str:
+        return what
+
+    caller = asyncio.create_task(flights.do("key", call))
+    await turns()
+    caller.cancel()
+    await asyncio.sleep(0)
+    assert await flights.do("key", said, "anew") == "anew"
+    await turns()
+    assert log == ["clean", SelfWaitError]
+
+
+@pytest.mark.every_loop
+async def test_what_a_call_left_behind_may_start_it_anew() -> None:
+    flights, left = SingleFlight(), list[asyncio.Task[str]]()
+
+    async def call() -> None:
+        left.append(asyncio.create_task(later()))
+        await asyncio.sleep(10)
+
+    async def later() -> str:
+        await asyncio.sleep(1)
+        return await flights.do("key", anew)
+
+    async def anew() -> str:
+        return "anew"
+
+    caller = asyncio.create_task(flights.do("key", call))
+    await turns(5)
+    caller.cancel()
+    assert await left[0] == "anew"
 
 
 async def test_calls_run_in_the_context_in_which_the_object_was_made() -> None:
