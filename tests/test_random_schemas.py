@@ -470,7 +470,10 @@ def test_random_queries_answer_alike(seed: int, choices: random.Random) -> None:
     planned, plain, by_hand = (_answer(schema, query, app(), VARIABLES) for schema, app in made)
     assert planned.data == plain.data == by_hand.data
     assert planned.seen() == plain.seen() == by_hand.seen()
-    assert planned.took <= plain.took
+    # Where a batch is answered key by key, its order says who waits longest. Of two keys that are asked for at the same
+    # time, which is first is a matter of turns of the loop, in which hand-written resolvers differ from relations too.
+    one_by_one = any(loader.stream for loader in spec.loaders)
+    assert planned.took <= (max(plain.took, by_hand.took) if one_by_one else plain.took)
     if planned.log.count > plain.log.count:
         _check_what_is_more(seed, query, planned, plain)
 
