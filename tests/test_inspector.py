@@ -778,6 +778,7 @@ async def test_what_it_serves_allows_nothing_from_elsewhere_and_nothing_inline(
     assert "innerHTML" not in response.text
 
 
+@pytest.mark.real_time  # Starlette looks for files in threads of anyio, which no clock sees
 @pytest.mark.parametrize("path", ["/static/_app.py", "/static/%2e%2e%2f_app.py", "/static/", "/api", "/static/a/b"])
 async def test_there_are_no_other_files(inspector: Inspector, path: str) -> None:
     async with client(inspector) as asking:
