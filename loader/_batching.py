@@ -450,6 +450,7 @@ class Batching:
             self._fail(batch, CancelledError())
         if not task.cancelled():
             task.exception()  # the callers have it; KeyboardInterrupt and SystemExit have left through the loop
+        batch.task = None  # whose exception has a traceback, which has this batch and all that its function loaded
 
     def _cancel(self, batch: Batch) -> None:
         assert batch.task is not None

@@ -18,7 +18,7 @@ from loader._dispatch import Activity, whole_number
 from loader._hooks import Both, everywhere
 from loader._hooks import current_scope as _current
 from loader._limits import Limit
-from loader.errors import LoaderClosedError, SecondLevelError
+from loader.errors import LoaderClosedError, LoaderLoopError, SecondLevelError
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -58,17 +58,7 @@ class Scope:
         closed: Whether it is over.
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_activity",
-        "_context",
-        "_ending",
-        "_loaders",
-        "_name",
-        "_observers",
-        "_outer",
-        "closed",
-    )
+    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_name", "_observers", "_outer", "closed")
 
     def __init__(self) -> None:
         self._name = ""
@@ -80,7 +70,6 @@ class Scope:
         self._loaders: dict[
             tuple[int, Declaration[Any, Any, Any], Hashable], tuple[Loaders, DeclaredLoader[Any, Any, Any]]
         ] = {}
-        self._ending: set[Task[None]] = set()
         self._outer: Scope | None = None
         self._observers: list[Observer] = []  # shared with the loaders
         if everywhere:
@@ -144,14 +133,17 @@ class Scope:
 
         The cancelled batch functions end within the next turns of the loop. `aclose`, or that of their `Loaders`,
         waits for it. What the loaders knew is forgotten.
-        """
-        self._close()
-        self._loaders.clear()  # a context of a task, or a circle of references, may keep the scope for long
 
-    def _close(self) -> None:
+        Raises:
+            LoaderLoopError: If callers wait on another event loop, or none runs here; they go on waiting.
+        """
         before, self.closed = self.closed, True
-        for loaders, loader in self._loaders.values():
-            self._end(loaders, loader)
+        try:
+            for loaders, loader in self._loaders.values():
+                loaders._end(loader)
+        except LoaderLoopError:
+            self.closed = before
+            raise
         if (everywhere or self._observers) and not before:
             _tell([*everywhere, *self._observers], "scope_closed", self)
 
@@ -159,17 +151,7 @@ class Scope:
         """Close what belongs to `loaders`, which are over before the scope is."""
         for owner, loader in self._loaders.values():
             if owner is loaders:
-                self._end(loaders, loader)
-
-    def _end(self, loaders: Loaders, loader: DeclaredLoader[Any, Any, Any]) -> None:
-        """Close a loader, and remember cancelled tasks until they have ended.
-
-        What they work with, which may belong to whoever closes the instance, must not be closed before.
-        """
-        for task in loader._close():
-            for ending in (self._ending, loaders._ending):
-                ending.add(task)
-                task.add_done_callback(ending.discard)
+                loaders._end(loader)
 
     async def aclose(self) -> None:
         """`close` the scope and wait until its batch functions have ended.
@@ -178,7 +160,7 @@ class Scope:
             Everybody has been answered before the wait; only the wait ends.
         """
         self.close()
-        await _ended(self._ending)
+        await _ended({task for loaders, _ in self._loaders.values() for task in loaders._ending})
 
     async def __aenter__(self) -> Self:
         self._outer = self.enter()
@@ -283,12 +265,13 @@ class Loaders:
     async def aclose(self) -> None:
         """Cancel every batch, in whatever scope, refuse more loads, and wait until the batch functions have ended.
 
-        Each is cancelled once: one that takes no notice is waited for, after its callers have been answered.
+        What the loaders knew is forgotten. Each function is cancelled once: one that takes no notice is waited for,
+        after its callers have been answered.
 
         Cancellation:
             Everybody has been answered before the wait; only the wait ends.
         """
-        self._own._close()
+        self._own.close()
         for scope in list(self._scopes):
             scope._close_loaders(self)
         await _ended(self._ending)
@@ -300,6 +283,17 @@ class Loaders:
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _end(self, loader: DeclaredLoader[Any, Any, Any]) -> None:
+        """Close a loader, and remember cancelled tasks until they have ended.
+
+        What they work with must not be closed before.
+        """
+        for task in loader._close():
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
+        # A circle of references, such as that of every operation of Strawberry, may keep the loader for long.
+        loader._values = None
 
 
 def _tell(observers: list[Observer], event: str, scope: Scope) -> None:

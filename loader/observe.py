@@ -380,8 +380,8 @@ class Observer:
 def observing(observer: AnObserver, *, scope: Scope | None = None) -> Iterator[AnObserver]:
     """Let `observer` see what happens inside the block, in all threads and event loops.
 
-    Of a loader that exists already it sees every batch that opens inside the block. A batch that opened inside is
-    told to its end.
+    Of a loader that exists already it sees every batch that opens inside the block, but not who asks again for a key
+    that was asked for again from the cache before. A batch that opened inside is told to its end.
 
     Args:
         observer: Who is told.

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from loader import DataLoader, LoaderClosedError, Loaders, Scope, Settle, dataloader
+from loader import DataLoader, LoaderClosedError, LoaderLoopError, Loaders, Scope, Settle, dataloader
 from tests import loops
 from tests.fakes import Backend, awaits, outcome, together, turns
 
@@ -209,6 +209,30 @@ async def test_closing_a_scope_answers_everybody_and_the_instance_waits_for_the_
     await together(*closing)
     assert log == ["ended"]
     assert loaders._ending == set()
+
+
+@pytest.mark.real_time
+async def test_a_scope_that_somebody_waits_in_cannot_be_closed_from_elsewhere() -> None:
+    may_end = asyncio.Event()
+
+    class Slow(Loaders):
+        @dataloader
+        async def things(self, keys: list[int]) -> list[int]:
+            await may_end.wait()
+            return keys
+
+    scope = Scope()
+    outer = scope.enter()
+    waiting = Slow().things.load(1)
+    Scope.leave(outer)
+    await turns()
+    with pytest.raises(LoaderLoopError, match="things"):
+        await asyncio.to_thread(scope.close)
+    assert not scope.closed
+    may_end.set()
+    assert await waiting == 1
+    await asyncio.to_thread(scope.close)
+    assert scope.closed
 
 
 @pytest.mark.every_loop

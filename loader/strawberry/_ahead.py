@@ -186,13 +186,13 @@ class Ahead:
         if self.completed.done() or future.cancelled():
             return
         try:
-            outcomes = self._put(asked, names, keys, future.result())
-            self._look(outcomes, asked.required, asked.place, names)
+            self._look(self._put(asked, names, keys, future.result()), asked.required, asked.place, names)
+            ends = not self._asked
         except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
+            ends = True
+        del future  # an exception that it holds is raised below, and its traceback would hold it
+        if ends:
             self._end()
-        else:
-            if not self._asked:
-                self._end()
 
     def _put(self, asked: Asked, names: Names, keys: list[Any], outcomes: list[Any]) -> list[Any]:
         """Put down what was loaded; the values of the fields."""

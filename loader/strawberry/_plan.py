@@ -126,6 +126,7 @@ class Plan:
         finally:
             self.completing = False
             self._operation.planned = {}
+            planned.clear()  # an exception among it, once raised, has a traceback, which has all that leads here
 
     # -- looking at the query ----------------------------------------------------------------------------------
 
