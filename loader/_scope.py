@@ -22,7 +22,7 @@ from loader.errors import LoaderClosedError, LoaderLoopError, SecondLevelError
 
 if TYPE_CHECKING:
     from asyncio import Task
-    from collections.abc import Callable, Hashable
+    from collections.abc import Callable, Hashable, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -368,6 +368,8 @@ class Declaration(Generic[K, V, P]):
                     f"@dataloader: the parameter {parameter.name!r} of {self.name} must be keyword-only (put it "
                     "behind a *): the loader is called with the keys alone, and once for each set of parameters"
                 )
+        defaults = {parameter.name: parameter.default for parameter in self.parameters}
+        self._default_key = _key(defaults) if _unhashable(defaults) is None else None
 
     def __set_name__(self, owner: type, name: str) -> None:
         if not issubclass(owner, Loaders):
@@ -380,6 +382,10 @@ class Declaration(Generic[K, V, P]):
     def __get__(self, loaders: Any, owner: type) -> Any:
         if loaders is None:
             return self
+        # Every resolver that is written by hand comes here, so it is looked up at once what it most likely asks for.
+        made = (_current.get() or loaders._own)._loaders.get((id(loaders), self, self._default_key))
+        if made is not None:
+            return made[1]
         if any(parameter.default is parameter.empty for parameter in self.parameters):
             return _Incomplete(self, loaders)
         return self.bound(loaders, {})
@@ -441,17 +447,27 @@ class Declaration(Generic[K, V, P]):
             values[parameter.name] = value
         if unknown := given.keys() - values.keys():
             raise TypeError(f"{who} has no parameter {min(unknown)!r}; it has {sorted(values) or 'none'}")
-        # 1, 1.0 and True are equal, and different values of a parameter all the same.
-        key = tuple((type(value), value) for value in values.values())
-        for name, value in values.items():
-            try:
-                hash(value)
-            except TypeError:
-                raise TypeError(
-                    f"{who}: the value of {name!r} must be hashable, since each set of values has a loader of its own; "
-                    f"{value!r} is not. Give a tuple instead of a list, or the class of the value a __hash__"
-                ) from None
-        return values, key
+        if (name := _unhashable(values)) is not None:
+            raise TypeError(
+                f"{who}: the value of {name!r} must be hashable, since each set of values has a loader of its own; "
+                f"{values[name]!r} is not. Give a tuple instead of a list, or the class of the value a __hash__"
+            )
+        return values, _key(values)
+
+
+def _key(values: Mapping[str, Any]) -> Hashable:
+    """What stands for values of parameters: 1, 1.0 and True are equal, and different values all the same."""
+    return tuple((type(value), value) for value in values.values())
+
+
+def _unhashable(values: Mapping[str, Any]) -> str | None:
+    """The name of a value that cannot be hashed, None if all can."""
+    for name, value in values.items():
+        try:
+            hash(value)
+        except TypeError:
+            return name
+    return None
 
 
 class _Incomplete:
