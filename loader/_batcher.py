@@ -518,7 +518,7 @@ class Batcher(Generic[T, R]):
 
     async def _run(self, batch: _Batch[T, R], items: list[T]) -> list[R | BaseException]:
         expected = len(items)  # counted before the handler can change the list
-        current_work.set(batch)
+        batch.begin()
         if batch.watch is not None:
             batch.watch.called()
         results = await self._call(items)
@@ -541,7 +541,8 @@ class Batcher(Generic[T, R]):
         # the handler has survived it, and not all that is left on the loop was cancelled: then it came from within.
         ending = task.cancelling() > (0 if batch.entries else 1)
         ending = ending and (task.cancelled() or all(other.cancelling() for other in all_tasks(self._loop)))
-        batch.ended = batch.over = True
+        batch.ended = True
+        batch.finish()
         self._running.discard(batch)
         if batch.deadline is not None:
             batch.deadline.cancel()

@@ -16,7 +16,7 @@ from loader._hooks import everywhere
 from loader._limits import Limit
 from loader._loops import home_loop, start_task
 from loader._waiters import Known, answer
-from loader._waits import asking_work, current_work
+from loader._waits import asking_work
 from loader.errors import (
     BatchCancelledError,
     BatchResultError,
@@ -260,7 +260,6 @@ class Batching:
 
     async def _serve(self, batch: Batch) -> None:
         """The task of a batch."""
-        current_work.set(batch)
         loop = batch.callers.loop
         held: list[Limit] = []
         try:
@@ -285,7 +284,7 @@ class Batching:
                 raise
         finally:
             self._end(batch)
-            batch.over = True
+            batch.finish()
             for limit in held:
                 limit.release(batch)
 
@@ -314,6 +313,7 @@ class Batching:
         self._sizes.record(len(keys))
         if batch.watch is not None:
             batch.watch.started(self, batch, cache_keys, keys)
+        batch.begin()
         result = await self._call(keys.copy())
         if isinstance(result, AsyncIterator):
             await self._stream(batch, result)

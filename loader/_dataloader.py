@@ -14,7 +14,7 @@ from loader._caches import as_mapping
 from loader._dispatch import Settle, seconds, string, whole_number
 from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
-from loader._waits import current_work
+from loader._waits import current_work, under_way
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, MutableMapping
@@ -305,7 +305,7 @@ class DataLoader(Batching, Generic[K, V]):
         batch: Batch | None
         if cache_key in self._waiting:
             batch = self._waiting[cache_key]
-            if current_work.get() is not None:
+            if under_way and current_work.get() is not None:
                 self._note_asking(batch)
             future: Future[V] = Future(loop=self._loop)
             batch.callers.join(cache_key, future)
@@ -318,7 +318,7 @@ class DataLoader(Batching, Generic[K, V]):
             batch = self._open
             if batch is None or self._max_pending is not None:
                 batch = self._open_batch(adding=1)
-            if current_work.get() is not None:
+            if under_way and current_work.get() is not None:
                 self._note_asking(batch)
             future = Future(loop=self._loop)
             futures = batch.callers.futures

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 current_work: ContextVar[Work | None] = ContextVar("loader.current_work", default=None)
 """The work whose function is running here, in its own task and those that it starts."""
 
+under_way: set[Work] = set()
+"""All work whose function is running anywhere. While there is none, nobody has to ask what is running here: to look for
+a context variable that is not set takes as long as all else that a load looks at."""
+
 
 _NOTHING: dict[Work, None] = {}
 
@@ -68,6 +72,16 @@ class Work:
 
     def __str__(self) -> str:
         return "the batch function"
+
+    def begin(self) -> None:
+        """Its function runs from here on, in this task and those that it starts."""
+        current_work.set(self)
+        under_way.add(self)
+
+    def finish(self) -> None:
+        """Its function has ended."""
+        self.over = True
+        under_way.discard(self)
 
     def ask_for(self, other: Work, who: object) -> None:
         """Note that this work's function waits for `other`.

@@ -129,7 +129,7 @@ class Call(Work, Generic[T]):
 
     def _enter(self) -> None:
         """The first step of the task, in its context."""
-        current_work.set(self)
+        self.begin()
 
     def _finish(self, task: Task[T]) -> None:
         # A done-callback, because a task that is cancelled before its first step never runs any of its own code.
@@ -163,7 +163,8 @@ class Call(Work, Generic[T]):
 
     def settle(self, *, failure: Exception | None = None, report: bool = False) -> None:
         """Wake all who wait. With a failure the callers get it raised; with `report` it must not go unheard."""
-        self.ended = self.over = True
+        self.ended = True
+        self.finish()
         self.failure = failure
         self.unheard = failure if report else None
         self._traceback = failure.__traceback__ if failure is not None else None
