@@ -471,7 +471,7 @@ def test_random_queries_answer_alike(seed: int, choices: random.Random) -> None:
     assert planned.data == plain.data == by_hand.data
     assert planned.seen() == plain.seen() == by_hand.seen()
     # Where a batch is answered key by key, its order says who waits longest. Of two keys that are asked for at the same
-    # time, which is first is a matter of turns of the loop, in which hand-written resolvers differ from relations too.
+    # time, which is first is luck (`tests/test_plan_luck.py`), and hand-written resolvers have luck of their own.
     one_by_one = any(loader.stream for loader in spec.loaders)
     assert planned.took <= (max(plain.took, by_hand.took) if one_by_one else plain.took)
     if planned.log.count > plain.log.count:
