@@ -133,14 +133,11 @@ class Ahead:
             loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
             there: list[Any] = []
             missing: dict[Any, None] = {}
-            if loader._keep_answered and not loader._values:
-                missing = dict.fromkeys(keys)  # its own cache is empty, as that of most loaders of a request
-            else:
-                for key in keys:
-                    if loader.peek(key, UNKNOWN) is UNKNOWN:
-                        missing[key] = None
-                    else:
-                        there.append(key)
+            for key in keys:
+                if loader.peek(key, UNKNOWN) is UNKNOWN:
+                    missing[key] = None
+                else:
+                    there.append(key)
             if missing:
                 wanted.setdefault(loader, {}).setdefault((asked, below), {}).update(missing)
             if there:
