@@ -26,8 +26,12 @@ class LibraryLoaders(Loaders):
 
     @dataloader
     async def authors(self, numbers: list[int]) -> dict[int, Author]:
-        authors = {number: Author(name=f"author {number}") for number in numbers}
+        authors = {
+            number: Author(name=f"author {number}", portrait=strawberry.scalars.JSON(Portrait())) for number in numbers
+        }
         self.loaded.update(authors.values())
+        if self.then == "has portraits":
+            self.loaded.update(author.portrait for author in authors.values())
         if self.then == "waits":
             await asyncio.sleep(10)
         if self.then == "lacks one":
@@ -35,9 +39,14 @@ class LibraryLoaders(Loaders):
         return authors
 
 
+class Portrait:
+    """What goes into the response as it is."""
+
+
 @strawberry.type
 class Author:
     name: str
+    portrait: strawberry.scalars.JSON
 
     __hash__ = object.__hash__
 
@@ -100,6 +109,17 @@ async def test_no_circle_of_references_keeps_what_a_request_loaded(plan: bool, f
     with nothing_is_kept() as loaded:
         result = await schema(plan=plan).execute(asked, context_value={"loaders": LibraryLoaders(loaded)})
         assert result.data == {"books": [{field: {"name": f"author {number}"}} for number in range(3)]}
+
+
+async def test_a_planned_response_is_freed_as_soon_as_whoever_asked_lets_go_of_it() -> None:
+    with nothing_is_kept() as loaded:
+        loaders = LibraryLoaders(loaded, "has portraits")
+        result = await schema(plan=True).execute(
+            "{ books { author { portrait } } }", context_value={"loaders": loaders}
+        )
+        assert result.data is not None
+        assert {book["author"]["portrait"] for book in result.data["books"]} == set(loaded)
+        del result
 
 
 @either_field

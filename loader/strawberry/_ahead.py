@@ -39,12 +39,13 @@ class Ahead:
 
     Attributes:
         planned: For each relation, with its arguments, the outcome of each key.
-        completed: The list, or a task that completes it. That begins in the very turn in which everything is loaded, or
-            in which the list must not wait for more, so that what it still asks for is asked for when it would be
-            without a plan.
+        ended: Done in the very turn in which everything is loaded, or in which the list must not wait for more, so that
+            what it still asks for is asked for when it would be without a plan.
+        completed: The list then, or a task that completes it. It is not the result of `ended`, which the event loop
+            holds until whoever waited has gone on: so long a response would stay in memory.
     """
 
-    __slots__ = ("_asked", "_complete", "_operation", "_path", "completed", "planned")
+    __slots__ = ("_asked", "_complete", "_operation", "_path", "completed", "ended", "planned")
 
     def __init__(self, operation: Operation, path: Path, complete: Callable[[dict[Hashable, Any]], Any]) -> None:
         self._operation = operation
@@ -52,7 +53,8 @@ class Ahead:
         self._complete = complete
         self._asked: dict[asyncio.Future[list[Any]], tuple[Asked, Names, list[Any]]] = {}
         self.planned: dict[Hashable, dict[Any, Any]] = {}
-        self.completed: asyncio.Future[Any]
+        self.ended: asyncio.Future[None]
+        self.completed: Any = None
 
     @property
     def waits(self) -> bool:
@@ -65,20 +67,18 @@ class Ahead:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return False  # each field says so
-        self.completed = _Completed(self._asked, loop=loop)
+        self.ended = _Ended(self._asked, loop=loop)
         try:
             self._look(values, required, place, ())
         except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
-            self.completed.cancel()
+            self.ended.cancel()
             return False
         return bool(self._asked or self.planned)
 
     def give_up(self) -> None:
         """Cancel the completing, if it has begun."""
-        if self.completed.done() and not self.completed.cancelled() and self.completed.exception() is None:
-            completed = self.completed.result()
-            if asyncio.isfuture(completed):
-                completed.cancel()
+        if asyncio.isfuture(self.completed):
+            self.completed.cancel()
 
     def _end(self) -> None:
         """Complete the list, with what is there."""
@@ -87,10 +87,11 @@ class Ahead:
                 with suppress(Exception):  # as above
                     self._put(asked, names, keys, future.result())
         try:
-            self.completed.set_result(self._complete(self.planned))
+            self.completed = self._complete(self.planned)
+            self.ended.set_result(None)
         except Exception as error:  # noqa: BLE001  # it is the list's
-            self.completed.set_exception(error)
-            seen(self.completed)
+            self.ended.set_exception(error)
+            seen(self.ended)
         _leave(self._asked)
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -183,7 +184,7 @@ class Ahead:
 
     def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
         asked, names, keys = self._asked.pop(future)
-        if self.completed.done() or future.cancelled():
+        if self.ended.done() or future.cancelled():
             return
         try:
             self._look(self._put(asked, names, keys, future.result()), asked.required, asked.place, names)
@@ -206,7 +207,7 @@ class Ahead:
         return outcomes
 
 
-class _Completed(asyncio.Future[Any]):
+class _Ended(asyncio.Future[None]):
     """Cancelling it ends the waits for what was asked in the same turn of the loop, as it would those of the fields.
 
     A key that nobody waits for any more when its batch leaves is not asked for. It does not know who loads ahead: in a

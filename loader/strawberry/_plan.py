@@ -101,8 +101,8 @@ class Plan:
 
     async def _complete_later(self, ahead: Ahead) -> Any:
         try:
-            completed = await ahead.completed
-            return await completed if isfuture(completed) else completed
+            await ahead.ended
+            return await ahead.completed if isfuture(ahead.completed) else ahead.completed
         except CancelledError:
             ahead.give_up()
             raise
