@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overloa
 from loader._batch import BatchState
 from loader._batching import Batching, _watching
 from loader._caches import as_mapping
-from loader._dispatch import Settle, seconds, string, whole_number
+from loader._dispatch import Settle, boolean, seconds, string, whole_number
 from loader._results import RAISE, BatchFunction, Shape
 from loader._waiters import Group
 from loader._waits import current_work, under_way
@@ -220,6 +220,7 @@ class DataLoader(Batching, Generic[K, V]):
         ):
             if value is not None:
                 whole_number(option, value, least=1)
+        boolean("cache", cache)
         if cache_key_fn is not None and not callable(cache_key_fn):
             raise TypeError(f"cache_key_fn takes a function of a key, not {cache_key_fn!r}")
         if abandoned not in ("finish", "cancel"):
@@ -432,7 +433,13 @@ class DataLoader(Batching, Generic[K, V]):
             self._values[cache_key] = value
 
     def prime_many(self, data: Mapping[K, V | BaseException], *, force: bool = False) -> None:
-        """`prime` each key of a mapping with its value."""
+        """`prime` each key of a mapping with its value.
+
+        Raises:
+            TypeError: If `data` is no mapping.
+        """
+        if not isinstance(data, Mapping):
+            raise TypeError(f"{self!r}: prime_many takes a mapping from keys to values, not {data!r}")
         for key, value in data.items():
             self.prime(key, value, force=force)
 

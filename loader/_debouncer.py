@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING, TypeVar, final
 
+from loader._dispatch import boolean
 from loader._runs import Trigger
 from loader._work import checked_seconds
 
@@ -39,7 +40,7 @@ class Debouncer(Trigger[T]):
 
     Raises:
         TypeError: If `fn` is not callable or a generator function, if `on_error` is no plain function, a time no
-            number, or `name` no string.
+            number, `leading` neither True nor False, or `name` no string.
         ValueError: If a time is negative or not finite, or if `max_wait` is shorter than `wait`.
 
     Examples:
@@ -72,7 +73,7 @@ class Debouncer(Trigger[T]):
             raise ValueError(
                 f"Debouncer: with max_wait ({max_wait!r}) shorter than wait ({wait!r}), wait would never count"
             )
-        self._leading = leading
+        self._leading = boolean("Debouncer: leading", leading)
         super().__init__(fn, name=name, on_error=on_error)
 
     def _leads(self, run: Run[T]) -> bool:

@@ -154,6 +154,17 @@ def seconds(name: str, value: object) -> float:
         raise ValueError(f"{name} takes a number of seconds that a float can hold") from None
 
 
+def boolean(name: str, value: object) -> bool:
+    """True or False: of anything else it is not sure what it says.
+
+    Raises:
+        TypeError: If `value` is neither.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} takes True or False, not {value!r}")
+    return value
+
+
 def string(name: str, value: object) -> str:
     """A string.
 

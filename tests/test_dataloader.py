@@ -442,6 +442,12 @@ async def test_prime_answers_who_waits_and_the_key_is_not_asked_for() -> None:
     assert backend.batches == [[2, 3]]
 
 
+async def test_priming_many_takes_a_mapping() -> None:
+    loader: DataLoader[Any, str] = DataLoader(Backend())
+    with pytest.raises(TypeError, match=r"prime_many takes a mapping from keys to values, not \[1\]"):
+        loader.prime_many([1])  # type: ignore[arg-type]
+
+
 @pytest.mark.every_loop
 async def test_priming_all_that_waits_leaves_nothing_to_ask() -> None:
     backend = Backend()

@@ -474,6 +474,12 @@ def test_a_time_is_a_number_of_seconds(option: str) -> None:
         untyped(function_of_keys, **{option: "1"})
 
 
+@pytest.mark.parametrize("cache", ["no", 0, None])
+def test_cache_is_true_or_false(cache: object) -> None:
+    with pytest.raises(TypeError, match=f"cache takes True or False, not {cache!r}"):
+        untyped(function_of_keys, cache=cache)
+
+
 def test_a_name_is_a_string() -> None:
     with pytest.raises(TypeError, match="name takes a string, not 3"):
         untyped(function_of_keys, name=3)

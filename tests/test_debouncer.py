@@ -266,6 +266,11 @@ def test_times_that_are_no_numbers_are_refused_before_anybody_waits_for_them(opt
         Debouncer(Job(), **options)
 
 
+def test_leading_is_true_or_false() -> None:
+    with pytest.raises(TypeError, match="Debouncer: leading takes True or False, not 'no'"):
+        Debouncer(Job(), wait=1, leading="no")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kind", loops.KINDS)
 def test_it_works_on_a_loop_with_real_time(kind: str) -> None:
     async def main() -> None:
