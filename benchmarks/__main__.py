@@ -1,7 +1,7 @@
 """Print figures of this library beside those of its peers: of all parts, or of those that are named.
 
 Ways are measured in turns, in one process. Where several rounds were run, figures are medians, and beside them stands
-what the middle half of the rounds took. Compare the ratios: times are those of the machine.
+between what nine rounds in ten lie. Compare the ratios: times are those of the machine.
 """
 
 from __future__ import annotations

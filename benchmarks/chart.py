@@ -18,7 +18,7 @@ _WIDTH, _LEFT, _RIGHT = 800, 262, 650  # the bars stand between left and right
 _ROW, _BAR, _GROUP = 21, 14, 32
 
 _KEY = "Bars: {}, each group to a scale of its own; blue is loader."
-_KEY_OF_SPREAD = "Lines: the middle half."
+_KEY_OF_SPREAD = "Lines: nine in ten."
 
 _STYLE = """
     svg { font: 12px system-ui, sans-serif; }

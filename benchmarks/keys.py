@@ -1,8 +1,9 @@
 """What a key costs: CPU time of loading it, beside the peers in the same process, and the memory that it holds.
 
 Every way asks a batch function that returns its keys. A round measures each way once, one after the other, with the
-garbage of the one before collected and the collector running; the figures are medians over the rounds, their spread
-the middle half of the rounds. How the cost grows with the number of keys is the exponent of the power that fits best.
+garbage of the one before collected and the collector running; the figures are medians over the rounds, and between
+their spread lie nine rounds in ten. How the cost grows with the number of keys is the exponent of the power that fits
+best.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "keys-ratios",
         f"{setting}: that of loader, as a multiple of what a peer takes in the same round: the median, and "
-        "the middle half of the rounds.",
+        "between what nine rounds in ten lie.",
         ["course", *(f"of {peer}" for peer in PEERS if peer != OURS)],
         [
             [course, *(ratio_in_rounds(ways[OURS], ways[peer]) for peer in PEERS if peer != OURS)]
@@ -179,7 +180,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "keys",
         f"{setting}.",
-        ["course", "way", "of aiodataloader", "of Strawberry's", "median", "middle half"],
+        ["course", "way", "of aiodataloader", "of Strawberry's", "median", "nine in ten"],
         compared_each(took, ["aiodataloader", "strawberry.dataloader"], "ns", 0),
         chart="median",
         ours=[OURS],

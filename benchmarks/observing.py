@@ -65,7 +65,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "observing",
         f"{objects:,} objects, {KEYS} distinct keys, loaders that answer at once; CPU time of one request.",
-        ["query", "way", "who observes", "of nobody", "median", "middle half"],
+        ["query", "way", "who observes", "of nobody", "median", "nine in ten"],
         asyncio.run(measure(rounds, objects)),
         chart="median",
         ours=OBSERVERS.keys() - {"nobody"},

@@ -17,7 +17,7 @@ from aiodataloader import DataLoader as AioDataLoader
 from strawberry.dataloader import DataLoader as StrawberryDataLoader
 
 from benchmarks.rounds import in_turns
-from benchmarks.table import Table, compared, median, middle_half, percentile
+from benchmarks.table import Table, compared, median, nine_in_ten, percentile
 from loader import DataLoader
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ async def trickle(rounds: int, lookups: int) -> list[list[object]]:
                 name,
                 median([course.calls for course in each], "", 0),
                 median(waits, "ms"),
-                middle_half(waits, "ms"),
+                nine_in_ten(waits, "ms"),
                 percentile(waits, 99, "ms"),
             ]
         )
@@ -166,7 +166,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "burst",
         f"{LOOKUPS:,} lookups at once, {DISTINCT} distinct keys, at most {PER_BATCH} keys a batch; {BACKEND}.",
-        ["way", "of the floor", "median", "middle half", "p99", "calls", "keys"],
+        ["way", "of the floor", "median", "nine in ten", "p99", "calls", "keys"],
         asyncio.run(burst(1 if quick else ROUNDS)),
         chart="median",
         ours=[name for name in BURST if name.startswith("loader")],
@@ -175,7 +175,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "trickle",
         f"{lookups:,} lookups about 1 ms apart; {BACKEND}.",
-        ["window", "calls", "p50", "middle half", "p99"],
+        ["window", "calls", "p50", "nine in ten", "p99"],
         asyncio.run(trickle(rounds, lookups)),
         chart="p50",
         ours=TRICKLE,

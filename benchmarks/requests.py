@@ -89,7 +89,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "requests-ratios",
         f"{setting}; CPU time of one request, as a multiple of that with {BOUND} in the same "
-        "round: the median, and the middle half of the rounds.",
+        "round: the median, and between what nine rounds in ten lie.",
         ["query", *(way for way in WAYS if way != BOUND)],
         [
             [shape, *(ratio_in_rounds(times, ways[BOUND]) for way, times in ways.items() if way != BOUND)]
@@ -99,7 +99,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "requests",
         f"{setting}; CPU time of one request.",
-        ["query", "way", "of attributes", "of Strawberry's", "median", "middle half"],
+        ["query", "way", "of attributes", "of Strawberry's", "median", "nine in ten"],
         compared_each(took, [BOUND, STRAWBERRY], "ms"),
         chart="median",
         ours=OURS,

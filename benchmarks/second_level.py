@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from redis.asyncio import Redis
 
 from benchmarks.reference import CALL, KEY
-from benchmarks.table import Figure, Table, median, middle_half
+from benchmarks.table import Figure, Table, median, nine_in_ten
 from benchmarks.workers import NO_SERVER, URL, answers, removed
 from loader import Loaders, dataloader
 from loader.redis import RedisCache
@@ -58,7 +58,7 @@ class Figures:
         return [
             name,
             median(self.times, "ms"),
-            middle_half(self.times, "ms"),
+            nine_in_ten(self.times, "ms"),
             median(self.cpu, "ms", 2),
             median(self.server, "µs", 0),
             Figure(self.calls / count, digits=1),
@@ -172,7 +172,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         [
             "cache",
             "request time",
-            "middle half",
+            "nine in ten",
             "CPU time",
             "server's time",
             "backend calls",

@@ -225,7 +225,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
         "services",
         f"{objects:,} objects, {KEYS} distinct keys for each relation, one connection; time of one request, and the "
         f"calls or statements that it took.{left_out}",
-        ["service", "query", "way", "of the least", "of Strawberry's", "median", "middle half", "calls"],
+        ["service", "query", "way", "of the least", "of Strawberry's", "median", "nine in ten", "calls"],
         measured,
         chart="median",
         ours=OURS,

@@ -37,7 +37,7 @@ class Figure(float):
 
 
 class Spread(NamedTuple):
-    """The middle half of the rounds lies between these."""
+    """Nine rounds in ten lie between these."""
 
     low: Figure
     high: Figure
@@ -47,7 +47,7 @@ class Spread(NamedTuple):
 
 
 class Around(NamedTuple):
-    """A median, and between what the middle half of the rounds lies."""
+    """A median, and between what nine rounds in ten lie."""
 
     median: Figure
     low: Figure
@@ -122,11 +122,11 @@ def median(values: Sequence[float], unit: str, digits: int = 1) -> Figure:
     return Figure(statistics.median(values), unit, digits)
 
 
-def middle_half(values: Sequence[float], unit: str, digits: int = 1) -> Spread:
-    """What lies between the first and the third quarter of the rounds."""
+def nine_in_ten(values: Sequence[float], unit: str, digits: int = 1) -> Spread:
+    """What lies between the lowest and the highest twentieth of the rounds."""
     if len(values) == 1:  # a quick run
         values = [*values, *values]
-    low, _, high = statistics.quantiles(values, n=4, method="inclusive")
+    low, *_, high = statistics.quantiles(values, n=20, method="inclusive")
     return Spread(Figure(low, unit, digits), Figure(high, unit, digits))
 
 
@@ -143,18 +143,18 @@ def ratio(values: Sequence[float], reference: Sequence[float], digits: int = 2) 
 def ratio_in_rounds(values: Sequence[float], reference: Sequence[float], digits: int = 2) -> Around:
     """What something took beside something else in the same round, when the machine was as fast for both."""
     ratios = [each / other for each, other in zip(values, reference, strict=True)]
-    return Around(median(ratios, "", digits), *middle_half(ratios, "", digits))
+    return Around(median(ratios, "", digits), *nine_in_ten(ratios, "", digits))
 
 
 def compared(
     took: Mapping[str, Sequence[float]], beside: Sequence[str], unit: str, digits: int = 1
 ) -> dict[str, list[object]]:
-    """For each way: its ratios to some of the ways, its median, and the middle half of its rounds."""
+    """For each way: its ratios to some of the ways, its median, and between what nine of its rounds in ten lie."""
     return {
         way: [
             *(ratio(values, took[reference]) for reference in beside),
             median(values, unit, digits),
-            middle_half(values, unit, digits),
+            nine_in_ten(values, unit, digits),
         ]
         for way, values in took.items()
     }

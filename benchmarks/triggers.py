@@ -159,7 +159,7 @@ def tables(*, quick: bool = False) -> Iterator[Table]:
     yield Table(
         "triggers",
         f"CPU time of a trigger, and what {burst:,} in one turn hold.",
-        ["way", "of doing it by hand", "median", "middle half", "held"],
+        ["way", "of doing it by hand", "median", "nine in ten", "held"],
         asyncio.run(costs(rounds, burst)),
         chart="median",
         ours=["Debouncer.trigger()", "Coalescer.trigger()", "Keyed.trigger(key)", "Debouncer.trigger_threadsafe()"],
