@@ -9,7 +9,7 @@ import json
 import math
 import re
 import sys
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from types import ModuleType
@@ -21,6 +21,7 @@ import pytest
 from benchmarks import load, pages, second_level, services, workers
 from benchmarks.__main__ import PARTS, Run, main
 from benchmarks.chart import draw
+from benchmarks.rounds import in_turns
 from benchmarks.table import Figure, Spread, Table, compared, ratio_in_rounds
 from tests.postgres import postgres  # noqa: F401  # a fixture, found by its name
 from tests.redis_servers import place  # noqa: F401  # another one
@@ -302,6 +303,18 @@ def test_a_table_is_shown_in_units_and_is_data_in_seconds() -> None:
         ["theirs", 1.0, 1.5, [1.4, 1.6], 1234],
         ["neither", None, None, None, None],
     ]
+
+
+async def test_ways_have_their_turns_in_one_order_and_then_in_the_other() -> None:
+    turns: list[str] = []
+
+    async def way(name: str) -> int:
+        turns.append(name)
+        return len(turns)
+
+    took = await in_turns(3, {name: partial(way, name) for name in "abc"})
+    assert turns == [*"abc", *"cba", *"abc"]
+    assert took == {"a": [1, 6, 7], "b": [2, 5, 8], "c": [3, 4, 9]}
 
 
 def test_ways_are_compared_by_their_medians_and_have_a_spread() -> None:
