@@ -829,6 +829,30 @@ async def test_a_pump_that_is_cancelled_before_its_first_step_still_closes_the_s
         await anext(values)
 
 
+async def test_a_wait_that_is_cancelled_before_it_can_say_that_its_pump_was_does_not_look_like_the_end() -> None:
+    closing = asyncio.Event()
+
+    class Slow(Feed):
+        async def aclose(self) -> None:
+            await closing.wait()
+            await super().aclose()
+
+    values = conflate(feed := Slow())
+    task = asyncio.create_task(anext(values))
+    await asyncio.sleep(0)
+    (pump,) = asyncio.all_tasks() - {task, asyncio.current_task()}
+    pump.cancel()
+    await turns(3)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    with pytest.raises(LoaderClosedError, match="closed when a wait for its next value was cancelled"):
+        await anext(values)
+    closing.set()
+    await values.aclose()
+    assert feed.log == ["closed"]
+
+
 async def test_a_pump_that_is_cancelled_while_the_consumer_is_busy_is_no_error_for_who_wants_no_more() -> None:
     feed = Feed()
     feed.put("a")

@@ -195,8 +195,9 @@ class Flow(Generic[T]):
         if not self.has_left():
             error, self.error = self.error, None
             if self.state is not State.ENDED:  # the pump was cancelled before it began
-                self.leave(Consumer.GONE)
+                self.leave(Consumer.CANCELLED)  # which this call may be, too, before it can say why nothing comes
                 await self.closed(loop)
+                self.consumer = Consumer.GONE
             if error is not None:
                 raise error
         raise StopAsyncIteration
