@@ -42,8 +42,10 @@ class Shop(Loaders, max_concurrent_batches=2):
         try:
             await self.world.io(0.001)
         finally:
-            await self.world.io(0.0005)
-            self.running -= 1
+            try:
+                await self.world.io(0.0005)
+            finally:
+                self.running -= 1
         return {key: f"name {key}" for key in ids}
 
     @dataloader

@@ -113,11 +113,13 @@ async def use_trigger(world: World, make: Callable[..., Trigger[str]]) -> None:
     late = make(work, on_error=errors.append)
     watch_trigger(world, late, work)
     late.trigger()
-    await asyncio.sleep(0.011)
     try:
-        await late.aclose(timeout=0.005)
+        await asyncio.sleep(0.011)
     finally:
-        see_cut(late)
+        try:
+            await late.aclose(timeout=0.005)
+        finally:
+            see_cut(late)
     world.expect("unheard errors", lambda: [e for e in errors if not isinstance(e, (*world.permitted, *dropped))], [])
 
 
