@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from benchmarks.schema import Way
 
-ROUNDS = 51
+ROUNDS = 31
 QUICK = 100  # objects
 BOUND = "plain attributes"
 WAYS = {BOUND: ATTRIBUTES, **OURS, **PEERS}
