@@ -617,6 +617,12 @@ def test_max_results_leaves_room_for_one() -> None:
         relation(Odd.lists, "code", max_results=0)
 
 
+@pytest.mark.parametrize("wrong", ["5", 2.5, True])
+def test_max_results_is_a_number_of_items(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"relation\(max_results=\) takes how many items a page has at most, not "):
+        relation(Odd.lists, "code", max_results=wrong)
+
+
 # -- connections of one's own ----------------------------------------------------------------------------------
 
 

@@ -2,8 +2,8 @@
 
 A schema is made up as the text of a module, twice: with relations, and with `async def` resolvers in their place.
 Loaders fail, return exceptions, know nothing of some keys and take their time; permissions refuse; keys are null or
-cannot be found. The plan must give the same data and errors, in no more virtual time, with no more batches;
-`_check_what_is_more` has the two exceptions.
+cannot be found; scalars cannot go into a response. The plan must give the same data and errors, in no more virtual
+time, with no more batches; `_check_what_is_more` has the two exceptions.
 
 `HYPOTHESIS_EXAMPLES=20000 python -m pytest tests/test_random_schemas.py` runs that many.
 """
@@ -45,7 +45,7 @@ SCHEMAS = min(200, max(10, EXAMPLES // 25))  # building one takes as long as doz
 @dataclass(frozen=True)
 class LoaderSpec:
     name: str
-    target: str
+    target: str  # "" for numbers, some of which are none
     many: bool
     delay: float
     trouble: str
@@ -80,7 +80,10 @@ class FieldSpec:
 
 @dataclass(frozen=True)
 class SchemaSpec:
+    """A schema. The types in `unfit` have some attributes that cannot go into a response."""
+
     types: dict[str, list[FieldSpec]]
+    unfit: set[str]
     loaders: list[LoaderSpec]
     shared: list[FieldSpec]
     roots: list[FieldSpec]
@@ -92,7 +95,7 @@ def make_spec(rng: random.Random) -> SchemaSpec:
     loaders = [
         LoaderSpec(
             name=f"l{n}",
-            target=rng.choice(targets) if n else names[0],
+            target=rng.choice([*targets, ""]) if n else names[0],
             many=rng.random() < 0.3,
             delay=rng.choice([0, 1, 1, 2, 5]),
             trouble=rng.choice(["", "", "", "", "broken", "bad", "gaps", "bad gaps"]),
@@ -106,7 +109,8 @@ def make_spec(rng: random.Random) -> SchemaSpec:
 
     def relation(name: str) -> FieldSpec:
         loader = rng.choice(loaders)
-        inner = loader.target if rng.random() < 0.2 else f"{loader.target} | None"
+        target = loader.target or "int"
+        inner = target if rng.random() < 0.2 else f"{target} | None"
         annotation = f"list[{inner}]" if loader.many else inner
         if loader.many and rng.random() < 0.5:
             annotation += " | None"
@@ -148,7 +152,8 @@ def make_spec(rng: random.Random) -> SchemaSpec:
         FieldSpec(f"q{n}", rng.choice(["def", "async"]), f"list[{target}]", target, pause=rng.choice([0, 0, 2]))
         for n, target in enumerate(targets)
     ]
-    return SchemaSpec({name: fields("", 4) for name in names}, loaders, fields("s", 2), roots)
+    unfit = {name for name in names if rng.random() < 0.3}
+    return SchemaSpec({name: fields("", 4) for name in names}, unfit, loaders, fields("s", 2), roots)
 
 
 # -- a spec as the text of a module ----------------------------------------------------------------------------
@@ -188,6 +193,9 @@ def make(target, n):
 
 def some(target, n):
     return [make(target, n + more) for more in range(n % 3)]
+
+def digit(n):
+    return n if n % 5 else "no number"
 """
 
 LOADER = """
@@ -272,6 +280,8 @@ def module_text(spec: SchemaSpec, *, by_hand: bool) -> str:
     parts.append("    def __init__(self):\n        self.log = Log()\n")
     for each in spec.loaders:
         value = f'some("{each.target}", n)' if each.many else f'make("{each.target}", n)'
+        if not each.target:
+            value = "[digit(n), n]" if each.many else "digit(n)"
         parts.append(
             (STREAM if each.stream else LOADER).format(
                 name=each.name,
@@ -285,6 +295,7 @@ def module_text(spec: SchemaSpec, *, by_hand: bool) -> str:
         )
     own = (
         "    id: int\n    name: str = 'name'\n    label: str | None = None\n    link: strawberry.Private[Any] = None\n"
+        "    mark: int = 1\n    marks: list[int] = ()\n    perhaps: int | None = 2\n"
     )
     parts.append("@strawberry.interface\nclass Base:\n" + own)
     parts += [field_text(field, by_hand=by_hand) for field in spec.shared]
@@ -292,6 +303,10 @@ def module_text(spec: SchemaSpec, *, by_hand: bool) -> str:
         parts.append(f"@strawberry.type\nclass {name}(Base):\n    def __post_init__(self):\n")
         parts.append("        self.link = self.id // 2 if self.id % 3 else None\n")
         parts.append("        self.label = f'label {self.id}' if self.id % 2 else None\n")
+        if name in spec.unfit:
+            parts.append("        self.mark = 'no number' if self.id % 8 == 7 else self.id\n")
+            parts.append("        self.marks = {5: 5, 6: [6, 'no number']}.get(self.id % 9, [self.id])\n")
+            parts.append("        self.perhaps = 'no number' if self.id % 2 else None\n")
         for field in (*spec.shared, *fields):
             # What an attribute holds ends at 3, or an object would hold one that holds one and so on.
             if field.kind == "object":
@@ -410,7 +425,7 @@ class Query:
             chosen.append("id")
         else:
             conditions, fields = [target, "Base"], self._spec.types[target] + self._spec.shared
-            chosen += self._some(["id", "name", "label", "alias: id"], 0, 2)
+            chosen += self._some(["id", "name", "label", "alias: id", "mark", "marks", "perhaps"], 0, 2)
         if depth:
             if fields:
                 chosen += [self._selected(field, depth) for field in self._some(fields, 1, 4)]

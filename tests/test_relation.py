@@ -23,7 +23,7 @@ from strawberry.schema_directive import Location
 import loader.strawberry._relation
 from loader import Loaders, dataloader
 from loader.strawberry import LoaderExtension, install, relation
-from tests.answers import Answer, Log, QuietSchema, ask
+from tests.answers import Answer, Log, QuietSchema, ask, schemas
 
 T = TypeVar("T")
 
@@ -588,6 +588,28 @@ def test_what_is_no_key_is_refused_where_it_is_written() -> None:
         relation(App.users, key)
 
 
+async def test_a_key_function_that_returns_a_coroutine_is_refused_where_it_is_called() -> None:
+    async def key() -> int:
+        return 1
+
+    @strawberry.type
+    class Reader:
+        user: User | None = relation(App.users, lambda _: key())
+
+    @strawberry.type
+    class Readers:
+        @strawberry.field
+        def readers(self) -> list[Reader]:
+            return [Reader(), Reader()]
+
+    for schema in schemas(Readers, App):
+        answer = await ask(schema, "{ readers { user { name } } }", App())
+        assert answer.data == {"readers": [{"user": None}, {"user": None}]}
+        assert [message for _, message in answer.errors] == [answer.errors[0][1]] * 2
+        assert "the key of a relation is known at once" in answer.errors[0][1]
+        assert answer.log.count == 0
+
+
 def test_parameters_that_the_loader_lacks_are_refused_where_they_are_written() -> None:
     with pytest.raises(TypeError, match="the loader users has no parameter 'first'"):
         relation(App.users, "id", parameters={"first": 1})
@@ -601,6 +623,8 @@ def test_arguments_of_another_type_are_refused_where_they_are_written() -> None:
         relation(App.users, "id", parameters=3)  # type: ignore[arg-type]  # what is tested
     with pytest.raises(TypeError, match=r"relation\(name=\) takes the name in the schema, a string, not 3"):
         relation(App.users, "id", name=3)  # type: ignore[arg-type]  # as above
+    with pytest.raises(TypeError, match=r"relation\(metadata=\) takes a mapping, as dataclasses.field does, not 3"):
+        relation(App.users, "id", metadata=3)  # type: ignore[arg-type]  # as above
 
 
 def test_what_is_no_schema_is_not_installed() -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from graphql import GraphQLNamedType, GraphQLObjectType
     from graphql.execution.collect_fields import FieldDetailsList
 
+    from loader.strawberry._leaves import Leaf
     from loader.strawberry._relation import RelationField
 
     Required = tuple[bool, ...]
@@ -91,14 +92,18 @@ class Place:
         details: The field. It is kept since its identity stands for the place.
         nodes: What is asked of objects, by the name of their type; none for scalars.
         only: The node, if the type is not abstract.
+        leaf: The scalar or enum, if its values are those as the object has them.
         quiet: Whether no field below may wait for anything but relations.
         useful: Whether there is a relation to load before any other.
     """
 
-    __slots__ = ("details", "nodes", "only", "quiet", "useful")
+    __slots__ = ("details", "leaf", "nodes", "only", "quiet", "useful")
 
-    def __init__(self, details: FieldDetailsList, nodes: list[Node], *, abstract: bool, quiet: bool) -> None:
+    def __init__(
+        self, details: FieldDetailsList, nodes: list[Node], *, abstract: bool, quiet: bool, leaf: Leaf | None = None
+    ) -> None:
         self.details = details
+        self.leaf = leaf
         self.nodes = {node.type.name: node for node in nodes}
         self.only = None if abstract or not nodes else nodes[0]
         self.quiet = quiet and all(node.quiet for node in nodes)

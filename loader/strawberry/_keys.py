@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     """Where in a list's items something is asked: the names that lead there."""
 
 NO_INFO: Any = None  # Strawberry's own `is_type_of`, which alone is called here, looks at the object only
+LISTS = (list, tuple, set, frozenset)  # some other iterable may be used up by looking at it
 
 
 class UnfitError(Exception):
@@ -38,18 +39,17 @@ def collect(
         values = [value for value in values if value is not None and not isinstance(value, BaseException)]
         kinds = set(map(type, values))
     if len(required) > 1:
-        if not all(issubclass(kind, list | tuple) for kind in kinds):
-            raise UnfitError  # some other iterable: to look at it could use it up
+        if not all(issubclass(kind, LISTS) for kind in kinds):
+            raise UnfitError
         collect([each for value in values for each in value], required[1:], place, names, found)
         return
+    if place.leaf is not None and required[0]:
+        place.leaf.check(values, kinds)
     for node, objects in _sorted(place, values, kinds):
         for field in node.fields:
             if isinstance(field, Attribute):
                 held = list(map(field.read, objects))
-                if field.place.nodes:
-                    collect(held, field.required, field.place, (*names, field.name), found)
-                else:
-                    _check(set(map(type, held)), field.required)
+                collect(held, field.required, field.place, (*names, field.name), found)
             else:
                 keys = found.setdefault((field, (*names, field.name)), {})
                 keys.update(dict.fromkeys(_keys(field, objects)))

@@ -6,8 +6,8 @@ completed in one go, and the relations return plain values, without a future or 
 
 Nothing waits longer for it, and nothing is asked that would not be asked without it. So a list is completed as if
 there were no plan where, at any depth, a field may wait for something of its own, or where something is out of the
-ordinary: a key that cannot be found, an awaitable, None where there has to be a value. Where that shows only in what
-was loaded, the list is completed then, with what is there.
+ordinary: a key that cannot be found, an awaitable, None or a wrong value where there has to be one. Where that shows
+only in what was loaded, the list is completed then, with what is there.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphql import (
     GraphQLStreamDirective,
     get_named_type,
     is_abstract_type,
-    is_composite_type,
+    is_leaf_type,
     is_list_type,
     is_non_null_type,
 )
@@ -33,6 +33,7 @@ from strawberry.types.field import StrawberryField
 from loader.strawberry._ahead import Ahead
 from loader.strawberry._asked import Asked, Attribute, Node, Place, decided_at_once
 from loader.strawberry._global_id import global_id_reader
+from loader.strawberry._leaves import Leaf
 from loader.strawberry._relation import RelationField, seen
 
 if TYPE_CHECKING:
@@ -47,8 +48,8 @@ if TYPE_CHECKING:
     from loader.strawberry._asked import Required
     from loader.strawberry._operation import Operation
 
-LEAF = Place([], [], abstract=False, quiet=True)
-"""Nothing is asked of scalars, wherever they are."""
+GLOBAL_ID = Place([], [], abstract=False, quiet=True)
+"""What a global ID is made of is no value of its type, but whatever the object has."""
 
 
 class Plan:
@@ -132,18 +133,19 @@ class Plan:
 
     def _place(self, executor: IncrementalExecutor, return_type: GraphQLOutputType, details: FieldDetailsList) -> Place:
         named = get_named_type(return_type)
-        if not is_composite_type(named):
-            return LEAF
+        asked = [] if is_leaf_type(named) else details  # nothing is asked of scalars, wherever they are
         key = (
             named.name,
-            *((id(each.node), id(each.defer_usage), id(each.fragment_variable_values)) for each in details),
+            *((id(each.node), id(each.defer_usage), id(each.fragment_variable_values)) for each in asked),
         )
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = self._look(executor, named, details)
+            place = self._places[key] = self._look(executor, named, asked)
         return place
 
     def _look(self, executor: IncrementalExecutor, named: GraphQLNamedType, details: FieldDetailsList) -> Place:
+        if is_leaf_type(named):
+            return Place([], [], abstract=False, quiet=True, leaf=Leaf(named, executor.complete_leaf_value))
         if _streamed(executor, details):
             return Place(details, [], abstract=False, quiet=False)
         types: list[Any] = executor.schema.get_possible_types(named) if is_abstract_type(named) else [named]
@@ -178,7 +180,7 @@ class Plan:
                 node.fields.append(Attribute(response_name, _reader(field), place, required))
                 continue
             elif read := global_id_reader(field, object_type):
-                node.fields.append(Attribute(response_name, read, place, required))
+                node.fields.append(Attribute(response_name, read, GLOBAL_ID, required))
                 continue
             node.quiet = False
         return node

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -119,8 +119,12 @@ def relation(
         )
     if name is not None and not isinstance(name, str):
         raise TypeError(f"relation(name=) takes the name in the schema, a string, not {name!r}")
+    if max_results is not None and (isinstance(max_results, bool) or not isinstance(max_results, int)):
+        raise TypeError(f"relation(max_results=) takes how many items a page has at most, not {max_results!r}")
     if max_results is not None and max_results < 1:
         raise ValueError(f"relation(max_results=) is at least 1, not {max_results!r}")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise TypeError(f"relation(metadata=) takes a mapping, as dataclasses.field does, not {metadata!r}")
     field = RelationField(
         graphql_name=name,
         description=description,
@@ -296,7 +300,7 @@ def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[An
     if callable(key):
         if inspect.iscoroutinefunction(key):
             raise TypeError(f"the key of a relation is known at once: {key!r} must not be async")
-        return key
+        return partial(_found_by, key)
     names = (key,) if isinstance(key, str) else key
     if not isinstance(names, tuple) or not names or not all(isinstance(name, str) and name for name in names):
         raise TypeError(f"the key of a relation is a name, a tuple of names or a function of the object, not {key!r}")
@@ -305,6 +309,14 @@ def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[An
     if isinstance(key, str):
         return lambda source: resolver(source, key)
     return lambda source: tuple(resolver(source, name) for name in names)
+
+
+def _found_by(function: Callable[[Any], Any], source: Any) -> Any:
+    key = function(source)
+    if inspect.iscoroutine(key):  # of a function that is not async itself: each would be a key of its own
+        key.close()
+        raise TypeError(f"the key of a relation is known at once: {function!r} returned a coroutine")
+    return key
 
 
 def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
