@@ -37,11 +37,24 @@ class Batch(Work):
         state: Set by the loader alone.
         task: Its own task.
         timer: What ends it when it takes too long.
+        plain: Whether nothing is to be done for a new key but to put it down.
         attended: Whether a new caller is worth a look: it is counted (`watched`), or told to observers.
         watched: How many callers it has, counted only where a batch without any is cancelled.
     """
 
-    __slots__ = ("attended", "callers", "clears", "departure", "keys", "opened", "state", "task", "timer", "watched")
+    __slots__ = (
+        "attended",
+        "callers",
+        "clears",
+        "departure",
+        "keys",
+        "opened",
+        "plain",
+        "state",
+        "task",
+        "timer",
+        "watched",
+    )
 
     def __init__(self, loop: AbstractEventLoop, limits: tuple[Limit, ...], clears: int, *, own_keys: bool) -> None:
         super().__init__(limits)
@@ -53,5 +66,6 @@ class Batch(Work):
         self.state = BatchState.COLLECTING
         self.task: Task[None] | None = None
         self.timer: TimerHandle | None = None
+        self.plain = False
         self.attended = False
         self.watched = 0

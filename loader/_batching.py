@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextvars
 from asyncio import CancelledError, _get_running_loop
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from functools import partial
 from itertools import islice
+from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
 from loader._batch import Batch, BatchState
@@ -27,7 +28,7 @@ from loader.errors import (
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, Task
-    from collections.abc import Callable, Collection, Hashable, MutableMapping
+    from collections.abc import Callable, Collection, MutableMapping
     from contextvars import Context
 
     from loader._backed import Backed
@@ -37,7 +38,19 @@ if TYPE_CHECKING:
     from loader._watching import LoaderNotes
     from loader.observe import Observer
 
-_NOWHERE: Any = object()  # the home of a loader that has none: no running loop equals it, nor the lack of one
+# The homes of loaders that have none: no running loop equals them, nor the lack of one.
+_NOWHERE: Any = object()
+_CLOSED: Any = object()
+
+
+class _Nothing(dict[Hashable, Any]):
+    """Has nothing, and does not look at what it is asked for: a key that is not hashable may have a cache key."""
+
+    def get(self, key: object, default: Any = None) -> Any:  # noqa: ARG002  # the base's signature
+        return None
+
+
+_NOTHING = _Nothing()
 
 
 class Batching:
@@ -58,7 +71,7 @@ class Batching:
         max_batch_size: int | None,
         window: float | Settle,
         values: MutableMapping[Hashable, Any] | None,
-        keep_answered: bool,
+        own_values: bool,
         cache_key_fn: Callable[[Any], Hashable] | None,
         max_concurrent_batches: int | None,
         max_pending: int | None,
@@ -85,14 +98,17 @@ class Batching:
         # Nowhere before the first load and after closing: a load at home pays for one comparison, and every other one
         # goes through `_come_home`, which has the clear errors.
         self._loop: AbstractEventLoop = _NOWHERE
-        self._closed = False
+        self._thread = 0  # the thread in which the loop was running; no thread has this number
 
         # An outcome that is there stands in `_values`, and once it was asked for again as a finished future in
         # `_answered` too: a finished future cannot be cancelled, so one may serve any number of callers. A user's
         # mapping forgets when it likes, so nothing is kept beside it.
         self._values = values
         self._answered: dict[Hashable, Future[Any]] = {}
-        self._keep_answered = keep_answered
+        # What a new key is looked up in first; a user's mapping, which stands for None here, is asked only once.
+        self._own: Collection[Hashable] | None = (() if values is None else values) if own_values else None
+        # Where to look a key up before anything else is done: nowhere, if its cache key has to be made first.
+        self._known = self._answered if cache_key_fn is None else _NOTHING
         # The batch that a key waits for, until it is answered, cleared or dropped.
         self._waiting: dict[Hashable, Batch] = {}
         self._open: Batch | None = None  # the batch that takes new keys
@@ -100,13 +116,15 @@ class Batching:
         self._unsent = 0  # keys of batches that take no more and have not left
         self._clears = 0  # how often anything was cleared
 
-        self._sent = 0
-        self._sent_keys = 0
         self._failures = 0
         self._abandoned = 0
         self._sizes = Recorder(SIZES)
 
     # -- keys in -----------------------------------------------------------------------------------------------
+
+    @property
+    def _closed(self) -> bool:
+        return self._loop is _CLOSED
 
     def _come_home(self) -> None:
         """Make the running loop the loader's, or say why not."""
@@ -124,6 +142,7 @@ class Batching:
             self._open = None
             self._unsent = 0
         self._loop = loop
+        self._thread = get_ident()
 
     def _hashable(self, key: Any) -> Hashable:
         """The cache key of `key`, known to be hashable."""
@@ -167,6 +186,7 @@ class Batching:
         if everywhere or self._observers:
             batch.watch = _watching().BatchWatch.of_loader(self)
         batch.attended = self._cancel_abandoned or (batch.watch is not None and batch.watch.attentive)
+        batch.plain = batch.keys is None and self._max_batch_size is None and not batch.attended
         batch.task = start_task(loop, self._context, self._serve(batch))
         batch.task.add_done_callback(partial(self._task_ended, batch))
         self._open = batch
@@ -212,7 +232,7 @@ class Batching:
         answer(future, outcome)
         if everywhere or self._observers:
             _watching().cached(self, 1)  # and it is not kept: the next caller shall come here too
-        elif self._keep_answered:
+        elif self._own is not None:
             self._answered[cache_key] = future
         return future
 
@@ -308,8 +328,6 @@ class Batching:
     async def _fetch(self, batch: Batch, cache_keys: list[Hashable]) -> None:
         """Call the batch function and answer everybody."""
         keys: list[Any] = cache_keys if batch.keys is None else list(batch.keys.values())
-        self._sent += 1
-        self._sent_keys += len(keys)
         self._sizes.record(len(keys))
         if batch.watch is not None:
             batch.watch.started(self, batch, cache_keys, keys)
@@ -462,8 +480,8 @@ class Batching:
         running = _get_running_loop()
         if running is not self._loop and any(batch.state is not BatchState.ENDED for batch in self._batches):
             self._come_home()
-        self._closed = True
-        self._loop = _NOWHERE
+        self._loop = _CLOSED
+        self._thread = 0
         for batch in self._batches:
             if batch.state is not BatchState.ENDED:
                 closed = LoaderClosedError(f"{self.name}: closed before this key was answered")

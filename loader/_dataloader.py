@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import sys
 from asyncio import Future, _get_running_loop
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overload
 
 from loader._batch import BatchState
@@ -260,7 +263,7 @@ class DataLoader(Batching, Generic[K, V]):
             max_batch_size=max_batch_size,
             window=Settle() if window is None else window if isinstance(window, Settle) else seconds("window", window),
             values=None if not cache else {} if cache_map is None else as_mapping(cache_map),
-            keep_answered=cache and cache_map is None,
+            own_values=cache_map is None,
             cache_key_fn=cache_key_fn,
             max_concurrent_batches=max_concurrent_batches,
             max_pending=max_pending,
@@ -294,14 +297,22 @@ class DataLoader(Batching, Generic[K, V]):
             Cancelling the future, or a task that awaits it, ends this caller's wait only. A key whose
             callers have all left before its batch leaves is not asked for.
         """
-        cache_key: Any = key if self._cache_key_fn is None else self._cache_key_fn(key)
         try:
-            answered = self._answered.get(cache_key)
+            answered = self._known.get(key)
         except TypeError:
-            raise self._unhashable(cache_key) from None
+            raise self._unhashable(key) from None
         if answered is not None:
             return answered  # on whichever loop: to ask which one runs costs a third more, on CPython 3.11 much more
-        if _get_running_loop() is not self._loop:
+        cache_key: Any = key
+        if self._cache_key_fn is not None:
+            cache_key = self._hashable(key)
+            if cache_key in self._answered:
+                return self._answered[cache_key]
+        if (
+            get_ident() != self._thread or not self._loop.is_running()
+            if _asking_is_dear
+            else _get_running_loop() is not self._loop
+        ):
             self._come_home()
         batch: Batch | None
         if cache_key in self._waiting:
@@ -311,9 +322,8 @@ class DataLoader(Batching, Generic[K, V]):
             future: Future[V] = Future(loop=self._loop)
             batch.callers.join(cache_key, future)
         else:
-            values = self._values
-            if values is not None and (not self._keep_answered or cache_key in values):  # a user's is asked only once
-                outcome = values.get(cache_key, _MISSING)
+            if self._own is None or cache_key in self._own:
+                outcome = self._values.get(cache_key, _MISSING)  # type: ignore[union-attr]  # `_own` would be empty
                 if outcome is not _MISSING:
                     return self._recall(cache_key, outcome)
             batch = self._open
@@ -326,6 +336,8 @@ class DataLoader(Batching, Generic[K, V]):
             futures[cache_key] = future
             self._waiting[cache_key] = batch
             self._activity.moved = True
+            if batch.plain:
+                return future
             if batch.keys is not None:
                 batch.keys[cache_key] = key
             if self._max_batch_size is not None and len(futures) == self._max_batch_size:
@@ -503,15 +515,16 @@ class DataLoader(Batching, Generic[K, V]):
     def statistics(self) -> DataLoaderStatistics:
         """What the loader has done so far."""
         running = sum(batch.state is BatchState.RUNNING for batch in self._batches)
+        sizes = self._sizes.snapshot()
         return DataLoaderStatistics(
-            batches=self._sent,
-            keys=self._sent_keys,
+            batches=sizes.count,
+            keys=int(sizes.total),
             failures=self._failures,
             abandoned=self._abandoned,
             waiting=self._pending(),
             running=running,
             cached=0 if self._values is None else len(self._values),
-            batch_size=self._sizes.snapshot(),
+            batch_size=sizes,
         )
 
     async def aclose(self) -> None:
@@ -536,6 +549,17 @@ class DataLoader(Batching, Generic[K, V]):
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         await self.aclose()
+
+
+def _forked() -> None:
+    global _asking_is_dear
+    _asking_is_dear = False  # the copy of a loop that runs looks as if it ran, too
+
+
+_asking_is_dear = sys.version_info < (3, 12)
+"""Whether to ask which loop runs makes a call of the system, to tell a fork: a fifth of a load. It is then enough that
+the loader's loop runs, and in this thread."""
+getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_forked)  # which Windows lacks
 
 
 def _name_of(load_fn: Any) -> str:

@@ -293,7 +293,7 @@ class Loaders:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
         # A circle of references, such as that of every operation of Strawberry, may keep the loader for long.
-        loader._values = None
+        loader._values, loader._own = None, ()
 
 
 def _tell(observers: list[Observer], event: str, scope: Scope) -> None:

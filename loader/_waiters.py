@@ -9,7 +9,7 @@ An *outcome* is what a key came to: a value, or an exception instance, which the
 
 from __future__ import annotations
 
-from asyncio import Future, _get_running_loop
+from asyncio import Future, InvalidStateError, _get_running_loop
 from typing import TYPE_CHECKING, Any
 
 from loader.errors import BatchCancelledError, BatchFailedError
@@ -185,13 +185,17 @@ class Callers:
                     if future not in groups:
                         answer(future, outcome)
         else:
-            # The usual case, one caller for each key, and `answer` written out: its call would double the price.
+            # The usual case, one caller for each key, and `answer` written out: its call would double the price, and to
+            # ask whether a caller has left costs more than to find out.
             futures: dict[Hashable, Any] = self.futures
             for key, future in futures.items():
                 if isinstance(outcome := outcomes[key], BaseException):
                     answer(future, outcome)
-                elif not future.done():
-                    future.set_result(outcome)
+                else:
+                    try:  # noqa: SIM105  # for each key that would cost more than the rest
+                        future.set_result(outcome)
+                    except InvalidStateError:
+                        pass
         for group, keys in groups.values():
             group.take(keys, outcomes)
         self._forget()
