@@ -100,7 +100,10 @@ def make_spec(rng: random.Random) -> SchemaSpec:
             delay=rng.choice([0, 1, 1, 2, 5]),
             trouble=rng.choice(["", "", "", "", "broken", "bad", "gaps", "bad gaps"]),
             options=rng.choice(
-                ["", "", "default=None", "cache=False", "max_batch_size=2", "default=None, cache=False"]
+                [
+                    *("", "", "default=None", "cache=False", "max_batch_size=2", "default=None, cache=False"),
+                    *("cache_key_fn=number", "cache_key_fn=repr, cache=False"),
+                ]
             ),
             stream=rng.random() < 0.1,
         )
@@ -125,6 +128,7 @@ def make_spec(rng: random.Random) -> SchemaSpec:
                 "self.link",
                 "(self.id, self.link)",
                 f"fails(self, {rng.randint(3, 9)})",
+                f"Ref(self.id // {rng.randint(1, 3)})",
             ]
         )
         guard = rng.choice([""] * 6 + ["Sync", "Async"])
@@ -167,8 +171,15 @@ from loader import Loaders, dataloader
 from loader.strawberry import relation
 from tests.answers import Log
 
+class Ref:
+    def __init__(self, number):
+        self.number = number
+
+    def __repr__(self):
+        return f"Ref({self.number})"
+
 def number(key):
-    return sum(key) if isinstance(key, tuple) else key
+    return sum(map(number, key)) if isinstance(key, tuple) else key.number if isinstance(key, Ref) else key
 
 def fails(source, each):
     if source.id % each == 2:

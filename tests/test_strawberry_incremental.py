@@ -17,6 +17,7 @@ from loader import Loaders, Scope, dataloader
 from loader.strawberry import LoaderExtension, install, relation
 from loader.strawberry._executor import _Steps
 from loader.strawberry.asgi import GraphQL
+from tests.answers import QuietSchema
 from tests.prices import INCREMENTAL, Market, Mutation, Prices
 from tests.serving import PROTOCOLS, SSE, Server, call, stream
 
@@ -254,6 +255,82 @@ async def test_asyncio_has_nothing_to_report_of_items_begun_early_that_nobody_co
         del result
     for _ in range(10):
         await asyncio.sleep(0)
+
+
+class Names(Loaders):
+    @dataloader
+    async def names(self, ids: list[int]) -> list[str]:
+        await asyncio.sleep(0)
+        return [f"name {key}" for key in ids]
+
+
+def found(row: "Row") -> int:
+    if row.n == row.bad:
+        raise LookupError(f"no key in {row.n}")
+    return row.n
+
+
+@strawberry.type
+class Row:
+    n: int
+    bad: strawberry.Private[int]
+    name: str = relation(Names.names, found)
+
+
+@strawberry.type
+class Rows:
+    @strawberry.field
+    def listed(self, bad: int) -> list[Row] | None:
+        return [Row(n=n, bad=bad) for n in range(5)]
+
+    @strawberry.field
+    async def generated(self, bad: int) -> strawberry.Streamable[Row]:
+        for n in range(5):
+            if n == bad:
+                raise LookupError(f"no key in {n}")
+            yield Row(n=n, bad=-1)
+
+    @strawberry.field
+    def iterated(self, bad: int) -> list[Row] | None:
+        def rows() -> Iterator[Row]:
+            for n in range(5):
+                if n == bad:
+                    raise LookupError(f"no key in {n}")
+                yield Row(n=n, bad=-1)
+
+        return rows()  # type: ignore[return-value]  # any iterable will do
+
+
+@strawberry.type
+class Numbers:
+    @strawberry.field
+    def numbers(self) -> list[int]:
+        return [1, 2, 3]
+
+
+@pytest.mark.parametrize("early_execution", [True, False])
+@pytest.mark.parametrize("root", ["listed", "generated", "iterated"])
+@pytest.mark.parametrize("bad", [1, 2, 3, 4])
+@pytest.mark.every_loop
+async def test_a_stream_that_fails_ends_after_the_items_before(
+    loop_kind: str, bad: int, root: str, early_execution: bool
+) -> None:
+    schema = installed(QuietSchema(Rows, config=INCREMENTAL), early_execution=early_execution)
+    async with Names() as loaders:
+        result: Any = await schema.execute(
+            f"{{ {root}(bad: {bad}) @stream(initialCount: 1) {{ name }} }}", context_value={"loaders": loaders}
+        )
+        later = [frame.formatted for frame in await asyncio.wait_for(frames(result), 5)]
+    items = [item for frame in later for part in frame.get("incremental", ()) for item in part["items"]]
+    assert items == [{"name": f"name {n}"} for n in range(1, bad)]
+    completed: list[Any] = [part for frame in later for part in frame.get("completed", ())]
+    assert [error["message"] for part in completed for error in part["errors"]] == [f"no key in {bad}"]
+
+
+def test_without_a_loop_strawberry_says_what_to_do() -> None:
+    schema = installed(QuietSchema(Numbers, config=INCREMENTAL), early_execution=True)
+    result: Any = schema.execute_sync("{ numbers @stream(initialCount: 1) }")
+    assert "use `Schema.execute` instead" in result.errors[0].message
 
 
 async def test_what_was_left_for_later_in_a_mutation_has_its_own_errors() -> None:

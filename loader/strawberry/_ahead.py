@@ -15,43 +15,44 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loader.observe import asked_from
-from loader.strawberry._keys import UnfitError, collect, in_order
+from loader.strawberry._keys import Sought, UnfitError, collect, in_order
 from loader.strawberry._places import place_in_query
-from loader.strawberry._relation import asks_nothing, seen
+from loader.strawberry._relation import seen
 from loader.strawberry._several import UNKNOWN, Several, names_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from graphql.pyutils import Path
 
     from loader import DeclaredLoader
     from loader.strawberry._asked import Asked, Place, Required
-    from loader.strawberry._keys import Names
+    from loader.strawberry._keys import Names, Want
     from loader.strawberry._operation import Operation
 
-    Wanted = dict[DeclaredLoader[Any, Any, Any], dict[tuple[Asked, Names], dict[Any, None]]]
-    """The keys that have to be loaded: each once, for each loader and each place that asks."""
+    Wanted = dict[DeclaredLoader[Any, Any, Any], list[tuple[Sought, list[Hashable]]]]
+    """What has to be loaded, for each loader: the cache keys, each once, for each place that asks."""
 
 
 class Ahead:
     """What is loaded for one list before it is completed.
 
     Attributes:
-        planned: For each relation, with its arguments, the outcome of each key.
+        planned: For each relation, with its arguments, the outcome for each object, by its identity.
         ended: Done in the very turn in which everything is loaded, or in which the list must not wait for more, so that
             what it still asks for is asked for when it would be without a plan.
         completed: The list then, or a task that completes it. It is not the result of `ended`, which the event loop
             holds until whoever waited has gone on: so long a response would stay in memory.
     """
 
-    __slots__ = ("_asked", "_complete", "_operation", "_path", "completed", "ended", "planned")
+    __slots__ = ("_asked", "_complete", "_operation", "_path", "_sought", "completed", "ended", "planned")
 
     def __init__(self, operation: Operation, path: Path, complete: Callable[[dict[Hashable, Any]], Any]) -> None:
         self._operation = operation
         self._path = path
         self._complete = complete
-        self._asked: dict[asyncio.Future[list[Any]], tuple[Asked, Names, list[Any]]] = {}
+        self._asked: dict[asyncio.Future[list[Any]], tuple[Sought, list[Hashable]]] = {}
+        self._sought: list[Sought] = []
         self.planned: dict[Hashable, dict[Any, Any]] = {}
         self.ended: asyncio.Future[None]
         self.completed: Any = None
@@ -82,16 +83,17 @@ class Ahead:
 
     def _end(self) -> None:
         """Complete the list, with what is there."""
-        for future, (asked, names, keys) in self._asked.items():
+        for future, (sought, cache_keys) in self._asked.items():
             if future.done():
                 with suppress(Exception):  # as above
-                    self._put(asked, names, keys, future.result())
+                    self._put(sought, cache_keys, future.result())
         try:
             self.completed = self._complete(self.planned)
             self.ended.set_result(None)
         except Exception as error:  # noqa: BLE001  # it is the list's
             self.ended.set_exception(error)
             seen(self.ended)
+        self._sought.clear()
         _leave(self._asked)
 
     # -- asking ------------------------------------------------------------------------------------------------
@@ -99,14 +101,18 @@ class Ahead:
     def _look(self, values: Sequence[Any], required: Required, place: Place, names: Names) -> None:
         """Ask for what is asked of some values, down to where it has to be loaded first."""
         wanted: Wanted = {}
-        known: dict[tuple[Asked, Names, Any], Any] = {}
+        known: dict[Want, Any] = {}
+        before = len(self._sought)
         self._want(values, required, place, names, wanted, known)
-        for loader, by_asked in wanted.items():
-            if len(by_asked) == 1 or sum(map(len, by_asked.values())) <= _room(loader, by_asked):
-                for (asked, below), keys in by_asked.items():
-                    self._go_on(asked, below, self._ask(loader, asked, below, [*keys]))
+        just_sought = self._sought[before:]
+        for loader, each_sought in wanted.items():
+            missing = sum(len(cache_keys) for _, cache_keys in each_sought)
+            if len(each_sought) == 1 or missing <= _room(loader, each_sought):
+                for sought, cache_keys in each_sought:
+                    self._go_on(sought, self._ask(loader, sought, cache_keys))
             else:
-                self._ask_in_order(loader, by_asked, in_order(values, required, place, names, known))
+                keys = {(sought.asked, sought.names): sought.by_object() for sought in just_sought}
+                self._ask_in_order(loader, each_sought, in_order(values, required, place, names, keys, known))
 
     def _want(
         self,
@@ -115,79 +121,82 @@ class Ahead:
         place: Place,
         names: Names,
         wanted: Wanted,
-        known: dict[tuple[Asked, Names, Any], Any],
+        known: dict[Want, Any],
     ) -> None:
-        """Put the keys that have to be loaded into `wanted`, and what is there into `known`.
+        """Put what has to be loaded into `wanted`, and what is there into `known`.
 
         What is asked below a value that is there is wanted together with what is asked beside it: a resolver asks for
         it before the next object's resolvers ask for anything.
         """
-        found: dict[tuple[Asked, Names], dict[Any, None]] = {}
+        found: dict[tuple[Asked, Names], Sought] = {}
         collect(values, required, place, names, found)
-        for (asked, below), found_keys in found.items():
-            keys = [key for key in found_keys if not asks_nothing(key)]
-            if len(keys) < len(found_keys) and asked.required == (True,) and asked.relation.paging is None:
-                raise UnfitError  # None where there has to be an object
-            if not keys:
-                continue
+        for (asked, below), sought in found.items():
             relation = asked.relation
             loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
-            there: list[Any] = []
-            missing: dict[Any, None] = {}
-            for key in keys:
-                if loader.peek(key, UNKNOWN) is UNKNOWN:
-                    missing[key] = None
-                else:
-                    there.append(key)
+            sought.settle(loader._cache_key_fn)
+            if asked.required == (True,) and relation.paging is None and not sought.all_ask:
+                raise UnfitError  # None where there has to be an object
+            if not sought.keys:
+                continue
+            self._sought.append(sought)
+            there: list[Hashable] = []
+            missing: list[Hashable] = []
+            for cache_key, key in sought.keys.items():
+                (missing if loader.peek(key, UNKNOWN) is UNKNOWN else there).append(cache_key)
             if missing:
-                wanted.setdefault(loader, {}).setdefault((asked, below), {}).update(missing)
+                wanted.setdefault(loader, []).append((sought, missing))
             if there:
-                outcomes = self._ask(loader, asked, below, there)
-                known.update({(asked, below, key): outcome for key, outcome in outcomes.items()})
+                outcomes = self._ask(loader, sought, there)
+                known.update({(asked, below, cache_key): outcome for cache_key, outcome in outcomes.items()})
                 self._want([*outcomes.values()], asked.required, asked.place, below, wanted, known)
 
     def _ask_in_order(
         self,
         loader: DeclaredLoader[Any, Any, Any],
-        wanted: Mapping[tuple[Asked, Names], Mapping[Any, None]],
-        order: Iterable[tuple[Asked, Names, Any]],
+        each_sought: list[tuple[Sought, list[Hashable]]],
+        order: Iterable[Want],
     ) -> None:
         """Ask for what several relations ask of one loader, so that each batch gets the keys that resolvers give it."""
-        rest = iter(dict.fromkeys(each for each in order if each[2] in wanted.get(each[:2], ())))
-        while part := list(islice(rest, _room(loader, wanted))):
-            by_asked: dict[tuple[Asked, Names], list[Any]] = {}
-            for asked, names, key in part:
-                by_asked.setdefault((asked, names), []).append(key)
-            for (asked, names), keys in by_asked.items():
-                self._go_on(asked, names, self._ask(loader, asked, names, keys))
+        by_place = {(sought.asked, sought.names): sought for sought, _ in each_sought}
+        wants = [
+            (sought.asked, sought.names, cache_key) for sought, cache_keys in each_sought for cache_key in cache_keys
+        ]
+        rest = iter(dict.fromkeys([*filter(set(wants).__contains__, order), *wants]))
+        while part := list(islice(rest, _room(loader, each_sought))):
+            parts: dict[Sought, list[Hashable]] = {}
+            for asked, names, cache_key in part:
+                parts.setdefault(by_place[asked, names], []).append(cache_key)
+            for sought, cache_keys in parts.items():
+                self._go_on(sought, self._ask(loader, sought, cache_keys))
 
     def _ask(
-        self, loader: DeclaredLoader[Any, Any, Any], asked: Asked, names: Names, keys: list[Any]
-    ) -> dict[Any, Any]:
-        """Ask for keys; the values of the fields, by key, as far as they are there."""
-        ask = partial(_answered_together, loader, keys, alone=asked.one_by_one)
+        self, loader: DeclaredLoader[Any, Any, Any], sought: Sought, cache_keys: list[Hashable]
+    ) -> dict[Hashable, Any]:
+        """Ask for keys; the values of the fields, by cache key, as far as they are there."""
+        ask = partial(_answered_together, loader, sought, cache_keys)
         if loader.observed:
-            ask = partial(asked_from, place_in_query((*names_of(self._path), *names)), ask, planned=True)
-        there: dict[Any, Any] = {}
+            ask = partial(asked_from, place_in_query((*names_of(self._path), *sought.names)), ask, planned=True)
+        there: dict[Hashable, Any] = {}
         for future, its_keys in ask():
             if future.done():
-                there.update(zip(its_keys, self._put(asked, names, its_keys, future.result()), strict=True))
+                there.update(zip(its_keys, self._put(sought, its_keys, future.result()), strict=True))
             else:
-                self._asked[future] = asked, names, its_keys
+                self._asked[future] = sought, its_keys
                 future.add_done_callback(self._arrived)
         return there
 
-    def _go_on(self, asked: Asked, names: Names, there: dict[Any, Any]) -> None:
+    def _go_on(self, sought: Sought, there: dict[Hashable, Any]) -> None:
         """Ask for what is asked below values that turned out to be there: failures, and what was primed meanwhile."""
         if there:
-            self._look([*there.values()], asked.required, asked.place, names)
+            self._look([*there.values()], sought.asked.required, sought.asked.place, sought.names)
 
     def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
-        asked, names, keys = self._asked.pop(future)
+        sought, cache_keys = self._asked.pop(future)
         if self.ended.done() or future.cancelled():
             return
         try:
-            self._look(self._put(asked, names, keys, future.result()), asked.required, asked.place, names)
+            asked = sought.asked
+            self._look(self._put(sought, cache_keys, future.result()), asked.required, asked.place, sought.names)
             ends = not self._asked
         except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             ends = True
@@ -195,15 +204,22 @@ class Ahead:
         if ends:
             self._end()
 
-    def _put(self, asked: Asked, names: Names, keys: list[Any], outcomes: list[Any]) -> list[Any]:
+    def _put(self, sought: Sought, cache_keys: list[Hashable], outcomes: list[Any]) -> list[Any]:
         """Put down what was loaded; the values of the fields."""
-        known = self.planned.setdefault(asked.relation.planned_as(asked.arguments), {})
+        asked = sought.asked
         if asked.relation.paging is not None:
             outcomes = asked.relation.paging.connections(outcomes, asked.arguments)
-        for key, outcome in zip(keys, outcomes, strict=True):
-            before = known.setdefault(key, outcome)
+        by_key = dict(zip(cache_keys, outcomes, strict=True))
+        came_to = sought.came_to(by_key)
+        known = self.planned.setdefault(asked.relation.planned_as(asked.arguments), {})
+        if known.keys().isdisjoint(came_to) and not any(isinstance(outcome, Exception) for outcome in outcomes):
+            known.update(came_to)
+            return outcomes
+        place = (*names_of(self._path), *sought.names)
+        for each, outcome in came_to.items():
+            before = known.setdefault(each, outcome)
             if before is not outcome or isinstance(outcome, Exception):
-                known[key] = Several.with_one_more(before, outcome, (*names_of(self._path), *names))
+                known[each] = Several.with_one_more(before, outcome, place)
         return outcomes
 
 
@@ -230,31 +246,30 @@ def _leave(asked: Iterable[asyncio.Future[Any]]) -> None:
 
 
 def _answered_together(
-    loader: DeclaredLoader[Any, Any, Any], keys: list[Any], *, alone: bool
-) -> list[tuple[asyncio.Future[list[Any]], list[Any]]]:
+    loader: DeclaredLoader[Any, Any, Any], sought: Sought, cache_keys: list[Hashable]
+) -> list[tuple[asyncio.Future[list[Any]], list[Hashable]]]:
     """Ask for keys: futures of those that will be answered at the same time, because they are in the same batch.
 
     What is below a key is followed as soon as that key is answered, and no later.
     """
-    future = loader.load_many(keys, return_exceptions=True)
-    waiting, cache_key = loader._waiting, loader._cache_key_fn or _itself
-    groups: dict[Any, list[Any]] = {}
-    for key in keys:
-        groups.setdefault(key if alone else waiting.get(cache_key(key)), []).append(key)
+
+    def load(cache_keys: list[Hashable]) -> asyncio.Future[list[Any]]:
+        return loader.load_many([sought.keys[cache_key] for cache_key in cache_keys], return_exceptions=True)
+
+    future, alone = load(cache_keys), sought.asked.one_by_one
+    groups: dict[Any, list[Hashable]] = {}
+    for cache_key in cache_keys:
+        groups.setdefault(cache_key if alone else loader._waiting.get(cache_key), []).append(cache_key)
     if len(groups) == 1:
-        return [(future, keys)]
-    apart = [(loader.load_many(group, return_exceptions=True), group) for group in groups.values()]
+        return [(future, cache_keys)]
+    apart = [(load(group), group) for group in groups.values()]
     future.cancel()
     return apart
 
 
-def _itself(key: Any) -> Any:
-    return key
-
-
-def _room(loader: DeclaredLoader[Any, Any, Any], wanted: Iterable[tuple[Asked, Names]]) -> int:
+def _room(loader: DeclaredLoader[Any, Any, Any], each_sought: list[tuple[Sought, list[Hashable]]]) -> int:
     """How many keys one may ask for in any order: those that come into the same batch, and are answered together."""
-    if any(asked.one_by_one for asked, _ in wanted):
+    if any(sought.asked.one_by_one for sought, _ in each_sought):
         return 1
     if loader._max_batch_size is None:
         return sys.maxsize

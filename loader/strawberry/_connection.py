@@ -242,8 +242,14 @@ class Paging:
         return self.connection(await value, arguments, info)
 
     def connections(self, values: Sequence[Any], arguments: dict[str, Any]) -> list[Any]:
-        """The connections that values are, without an `Info`; exceptions stay as they are."""
-        return [value if isinstance(value, Exception) else self.connection(value, arguments) for value in values]
+        """The connections that values are, without an `Info`, or the exceptions that come in their place."""
+        return [value if isinstance(value, Exception) else self._or_error(value, arguments) for value in values]
+
+    def _or_error(self, value: Any, arguments: dict[str, Any]) -> Any:
+        try:
+            return self.connection(value, arguments)
+        except Exception as error:  # noqa: BLE001  # the field that asked for it raises it
+            return error
 
     def connection(self, value: Any, arguments: dict[str, Any], info: Any = None) -> Any:
         """The connection that a value of the loader is; for None, an empty one unless the field may be null.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from asyncio import ensure_future
+from asyncio import ensure_future, get_running_loop, wait
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphql import OperationType
@@ -96,7 +98,12 @@ class _Scoped(IncrementalExecutor):
     def build_stream_item_queue(self, index: int, path: Path, iterator: Any, *arguments: Any) -> Any:
         if self._loader_operation is not None:
             iterator = _Steps(iterator, self._loader_operation)
-        return super().build_stream_item_queue(index, path, iterator, *arguments)
+        if not self.enable_early_execution:
+            return super().build_stream_item_queue(index, path, iterator, *arguments)
+        with _no_eager_tasks():  # one would begin to produce here
+            queue = super().build_stream_item_queue(index, path, iterator, *arguments)
+        queue._produce = partial(_produce, queue._produce)
+        return queue
 
     def execute_execution_group(self, *arguments: Any) -> Any:
         if self._loader_operation is not None:
@@ -106,11 +113,46 @@ class _Scoped(IncrementalExecutor):
     def complete_stream_item(self, *arguments: Any) -> Any:
         if self._loader_operation is not None:
             self._loader_operation.enter()
-        result = super().complete_stream_item(*arguments)
-        if self.enable_early_execution and self.is_awaitable(result):
+        if not self.enable_early_execution:
+            return super().complete_stream_item(*arguments)
+        result: Any
+        try:
+            result = super().complete_stream_item(*arguments)
+        except Exception as error:  # noqa: BLE001  # raised here it would end the items before this one, see `_produce`
+            result = get_running_loop().create_future()
+            result.set_exception(error)
+        if self.is_awaitable(result):
             result = ensure_future(result)  # which is what is done with it anyway
             result.add_done_callback(seen)
         return result
+
+
+@contextmanager
+def _no_eager_tasks() -> Iterator[None]:
+    try:
+        loop = get_running_loop()
+    except RuntimeError:
+        yield  # the queue begins when somebody asks for the first item
+        return
+    factory = loop.get_task_factory()
+    loop.set_task_factory(None)
+    try:
+        yield
+    finally:
+        loop.set_task_factory(factory)
+
+
+async def _produce(produce: Callable[[Any], Coroutine[Any, Any, None]], queue: Any) -> None:
+    """Feed the queue of a stream whose items are begun early; if the source fails, after the items that are under way.
+
+    graphql-core would cancel them at once, and wait for the first of them for ever.
+    """
+    try:
+        await produce(queue)
+    except Exception:
+        if queue._pending_futures:
+            await wait(queue._pending_futures)
+        raise
 
 
 class _Steps:

@@ -1,25 +1,98 @@
-"""The keys that are asked for, given some values and what a query asks of them."""
+"""Who asks for what, given some values and what a query asks of them."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from inspect import iscoroutine
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from strawberry.types.cast import get_strawberry_type_cast
 
 from loader.strawberry._asked import Attribute
+from loader.strawberry._relation import asks_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from loader.strawberry._asked import Asked, Node, Place, Required
 
     Names = tuple[str, ...]
     """Where in a list's items something is asked: the names that lead there."""
 
+    Want = tuple[Asked, Names, Hashable]
+    """A relation, the place that asks, and the cache key."""
+
 NO_INFO: Any = None  # Strawberry's own `is_type_of`, which alone is called here, looks at the object only
+NO_KEY: Any = object()
 LISTS = (list, tuple, set, frozenset)  # some other iterable may be used up by looking at it
+
+
+class Sought:
+    """What is sought at one place of a query, by one relation.
+
+    The key of an object is found once, as it may be another one each time; and two keys are one if the loader takes
+    them for one.
+
+    Attributes:
+        asked: The relation.
+        names: The place.
+        objects: The objects that ask. They are kept as long as their identity stands for them.
+        cache_keys: The cache key of each; where it asks for nothing, one that is not among `keys`.
+        keys: The keys, each once, by cache key.
+        all_ask: Whether each object asks for something.
+    """
+
+    __slots__ = ("_found", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
+
+    def __init__(self, asked: Asked, names: Names) -> None:
+        self.asked = asked
+        self.names = names
+        self.objects: list[Any] = []
+        self.cache_keys: list[Any] = []
+        self.keys: dict[Hashable, Any] = {}
+        self.all_ask = True
+        self._found: list[Any] = []
+
+    def add(self, objects: Sequence[Any]) -> None:
+        """Find the keys of objects. One whose key cannot be found has null here, and says why when it is resolved."""
+        find_key = self.asked.relation.find_key
+        try:
+            self._found += map(find_key, objects)
+        except Exception:
+            if self.asked.required[0]:
+                raise  # then the object is null too, or what it is in: its other fields may not be asked for
+            del self._found[len(self.objects) :]
+            for each in objects:
+                try:
+                    self._found.append(find_key(each))
+                except Exception:  # noqa: BLE001  # as above
+                    self._found.append(None)
+        self.objects += objects
+
+    def settle(self, cache_key_fn: Callable[[Any], Hashable] | None) -> None:
+        """Find the cache keys, when all objects are there and it is known which loader they ask."""
+        if cache_key_fn is None:
+            self.cache_keys = self._found
+            self.keys = {key: key for key in dict.fromkeys(self._found)}
+        else:
+            self.cache_keys = [NO_KEY if asks_nothing(key) else cache_key_fn(key) for key in self._found]
+            for cache_key, key in zip(self.cache_keys, self._found, strict=True):
+                self.keys.setdefault(cache_key, key)
+        for nothing in [cache_key for cache_key, key in self.keys.items() if asks_nothing(key)]:
+            del self.keys[nothing]
+            self.all_ask = False
+
+    def came_to(self, outcomes: Mapping[Hashable, Any]) -> dict[int, Any]:
+        """The outcomes, which are there by cache key, by the identity of the objects."""
+        try:
+            return dict(zip(map(id, self.objects), map(outcomes.__getitem__, self.cache_keys), strict=True))
+        except KeyError:  # some ask for nothing, or are not answered yet
+            pairs = zip(self.objects, self.cache_keys, strict=True)
+            return {id(each): outcomes[cache_key] for each, cache_key in pairs if cache_key in outcomes}
+
+    def by_object(self) -> dict[int, Hashable]:
+        """The cache keys by the identity of the objects."""
+        return dict(zip(map(id, self.objects), self.cache_keys, strict=True))
 
 
 class UnfitError(Exception):
@@ -31,9 +104,9 @@ def collect(
     required: Required,
     place: Place,
     names: Names,
-    found: dict[tuple[Asked, Names], dict[Any, None]],
+    found: dict[tuple[Asked, Names], Sought],
 ) -> None:
-    """Put the keys that are asked for, each once, into `found`."""
+    """Put what is sought, and by whom, into `found`."""
     kinds = set(map(type, values))
     if _check(kinds, required):
         values = [value for value in values if value is not None and not isinstance(value, BaseException)]
@@ -47,12 +120,34 @@ def collect(
         place.leaf.check(values, kinds)
     for node, objects in _sorted(place, values, kinds):
         for field in node.fields:
+            below = (*names, field.name)
             if isinstance(field, Attribute):
-                held = list(map(field.read, objects))
-                collect(held, field.required, field.place, (*names, field.name), found)
+                _collect_held(field, objects, below, found)
             else:
-                keys = found.setdefault((field, (*names, field.name)), {})
-                keys.update(dict.fromkeys(_keys(field, objects)))
+                found.setdefault((field, below), Sought(field, below)).add(objects)
+
+
+def _collect_held(
+    field: Attribute, objects: Sequence[Any], names: Names, found: dict[tuple[Asked, Names], Sought]
+) -> None:
+    held = list(map(field.read, objects))
+    if field.place.nodes and not all(map(_same, held, map(field.read, objects))):
+        raise UnfitError  # what a property makes anew each time is not what the executor is going to resolve
+    try:
+        collect(held, field.required, field.place, names, found)
+    except UnfitError:
+        for each, another in zip(held, map(field.read, objects), strict=True):
+            if iscoroutine(each) and another is not each:  # nobody else has them: Python would miss their `await`
+                each.close()
+                another.close()
+        raise
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are one object, or lists of such."""
+    if isinstance(one, LISTS) and type(one) is type(other) and len(one) == len(other):
+        return all(map(_same, one, other))
+    return one is other
 
 
 def in_order(
@@ -60,42 +155,30 @@ def in_order(
     required: Required,
     place: Place,
     names: Names,
-    known: Mapping[tuple[Asked, Names, Any], Any],
-) -> Iterator[tuple[Asked, Names, Any]]:
-    """The keys as resolvers would ask for them, object by object: of values that `collect` has looked at."""
+    keys: Mapping[tuple[Asked, Names], Mapping[int, Hashable]],
+    known: Mapping[Want, Any],
+) -> Iterator[Want]:
+    """The cache keys as resolvers would ask for them, object by object: of values that `collect` has looked at.
+
+    `keys` has them by the identity of the objects, for each place that asks.
+    """
     for value in values:
         if value is None or isinstance(value, BaseException):
             continue
         if len(required) > 1:
-            yield from in_order(value, required[1:], place, names, known)
+            yield from in_order(value, required[1:], place, names, keys, known)
             continue
         node = place.only or place.nodes[getattr(value, "__strawberry_definition__", NO_INFO).name]
         for field in node.fields:
             below = (*names, field.name)
             if isinstance(field, Attribute):
                 if field.place.nodes:
-                    yield from in_order([field.read(value)], field.required, field.place, below, known)
-            else:
-                for key in _keys(field, [value]):
-                    yield field, below, key
-                    if field.place.nodes and (field, below, key) in known:
-                        there = [known[field, below, key]]
-                        yield from in_order(there, field.required, field.place, below, known)
-
-
-def _keys(asked: Asked, objects: Sequence[Any]) -> list[Any]:
-    """The keys of objects. One whose key cannot be found has null in this field, and says why when it is resolved."""
-    find_key = asked.relation.find_key
-    try:
-        return list(map(find_key, objects))
-    except Exception:
-        if asked.required[0]:
-            raise  # then the object is null too, or what it is in: its other fields may not be asked for
-    keys = []
-    for each in objects:
-        with suppress(Exception):
-            keys.append(find_key(each))
-    return keys
+                    yield from in_order([field.read(value)], field.required, field.place, below, keys, known)
+                continue
+            want = field, below, keys[field, below].get(id(value), NO_KEY)
+            yield want
+            if field.place.nodes and want in known:
+                yield from in_order([known[want]], field.required, field.place, below, keys, known)
 
 
 def _check(kinds: set[type], required: Required) -> bool:

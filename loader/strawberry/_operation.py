@@ -28,7 +28,8 @@ class Operation:
         scope: The operation's scope.
         context: The context value that resolvers get.
         planned: What the plan has loaded for the list that is being completed: for each relation, with its
-            parameters, the outcome of each key. It is full only while that list is completed, which never waits.
+            parameters, the outcome for each object, by its identity. It is full only while that list is completed,
+            which never waits.
         left: Whether the last hook is over while results are still to come: then the executor closes the operation.
         finished: Whether the executor has nothing more to do.
     """

@@ -232,6 +232,17 @@ class RelationField(StrawberryField):
                 f"the relation {self.python_name!r} is resolved outside of an operation that has a scope: "
                 "call loader.strawberry.install(schema)"
             )
+        if operation.planned:
+            try:
+                outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][id(source)]
+            except (KeyError, TypeError):
+                pass  # it is not planned, or an argument is not hashable
+            else:
+                if type(outcome) is not Several:
+                    return outcome
+                outcome = outcome.at(info.path)
+                if outcome is not UNKNOWN:
+                    return outcome
         try:
             key = self.find_key(source)
         except AttributeError as error:
@@ -239,17 +250,6 @@ class RelationField(StrawberryField):
                 raise
             where = f"{type(source).__name__}.{self.python_name}"
             raise AttributeError(f"the relation {where} finds no key {self._key!r}: {error}") from error
-        if operation.planned:
-            try:
-                outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][key]
-            except (KeyError, TypeError):
-                pass  # it is not planned, or not hashable
-            else:
-                if type(outcome) is not Several:
-                    return outcome
-                outcome = outcome.at(info.path)
-                if outcome is not UNKNOWN:
-                    return outcome
         if asks_nothing(key):
             if self.paging is not None:
                 return self.paging.connection(None, kwargs or {}, info)

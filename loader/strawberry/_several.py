@@ -1,4 +1,4 @@
-"""What was loaded for one key at several places of a query, where that is not the same."""
+"""What was loaded for one object at several places of a query, where that is not the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN: Any = object()
 
 @final
 class Several:
-    """The outcomes of one key by the place that asked.
+    """The outcomes of one relation of an object by the place that asked.
 
     A batch that fails is not cached, so a key that failed in one place is asked for again in a deeper one, and each
     place has its own answer. So it is without a cache.
