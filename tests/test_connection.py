@@ -612,6 +612,11 @@ def test_max_results_is_for_connections() -> None:
         schema_with(list[Flight], relation(Odd.lists, "code", max_results=3))
 
 
+def test_a_list_of_connections_is_refused() -> None:
+    with pytest.raises(TypeError, match="a relation is to one connection, not to a list of them: lists"):
+        schema_with(list[relay.ListConnection[Flight]], relation(Odd.lists, "code"))
+
+
 def test_max_results_leaves_room_for_one() -> None:
     with pytest.raises(ValueError, match=r"relation\(max_results=\) is at least 1, not 0"):
         relation(Odd.lists, "code", max_results=0)

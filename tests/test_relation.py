@@ -588,13 +588,14 @@ def test_what_is_no_key_is_refused_where_it_is_written() -> None:
         relation(App.users, key)
 
 
-async def test_a_key_function_that_returns_a_coroutine_is_refused_where_it_is_called() -> None:
+@pytest.mark.parametrize("later", [False, True])
+async def test_a_key_function_that_returns_an_awaitable_is_refused_where_it_is_called(later: bool) -> None:
     async def key() -> int:
         return 1
 
     @strawberry.type
     class Reader:
-        user: User | None = relation(App.users, lambda _: key())
+        user: User | None = relation(App.users, lambda _: asyncio.ensure_future(key()) if later else key())
 
     @strawberry.type
     class Readers:
@@ -613,6 +614,8 @@ async def test_a_key_function_that_returns_a_coroutine_is_refused_where_it_is_ca
 def test_parameters_that_the_loader_lacks_are_refused_where_they_are_written() -> None:
     with pytest.raises(TypeError, match="the loader users has no parameter 'first'"):
         relation(App.users, "id", parameters={"first": 1})
+    with pytest.raises(TypeError, match="the loader users has no parameter "):
+        relation(App.users, "id", parameters={1: 1, "y": 2})  # type: ignore[dict-item]  # as untyped code may have it
     with pytest.raises(TypeError, match="the parameter 'how' of the loader untyped needs a type"):
         relation(App.untyped, "id")
     assert relation(App.untyped, "id", parameters={"how": 2})
@@ -621,10 +624,88 @@ def test_parameters_that_the_loader_lacks_are_refused_where_they_are_written() -
 def test_arguments_of_another_type_are_refused_where_they_are_written() -> None:
     with pytest.raises(TypeError, match=r"relation\(parameters=\) takes a mapping from names .*, not 3"):
         relation(App.users, "id", parameters=3)  # type: ignore[arg-type]  # what is tested
-    with pytest.raises(TypeError, match=r"relation\(name=\) takes the name in the schema, a string, not 3"):
-        relation(App.users, "id", name=3)  # type: ignore[arg-type]  # as above
     with pytest.raises(TypeError, match=r"relation\(metadata=\) takes a mapping, as dataclasses.field does, not 3"):
         relation(App.users, "id", metadata=3)  # type: ignore[arg-type]  # as above
+
+
+@pytest.mark.parametrize(
+    ("option", "wrong", "message"),
+    [
+        ("name", 3, "takes a string, not 3"),
+        ("description", 3, "takes a string, not 3"),
+        ("deprecation_reason", 3, "takes a string, not 3"),
+        ("permission_classes", BasePermission, "takes a list, not <class "),
+        ("permission_classes", [3], "takes subclasses of BasePermission, not 3"),
+        ("permission_classes", [int], "takes subclasses of BasePermission, not <class 'int'>"),
+        ("extensions", 3, "takes a list, not 3"),
+        ("extensions", [3], "takes instances of FieldExtension, not 3"),
+        ("directives", 3, "takes a list, not 3"),
+        ("directives", "x", "takes a list, not 'x'"),
+    ],
+)
+def test_options_of_another_type_are_refused_where_they_are_written(option: str, wrong: Any, message: str) -> None:
+    with pytest.raises(TypeError) as refused:
+        relation(App.users, "id", **{option: wrong})
+    assert str(refused.value).startswith(f"relation({option}=) {message}")
+
+
+def test_a_relation_is_no_decorator() -> None:
+    with pytest.raises(TypeError, match="relation is no decorator of "):
+
+        @relation(App.users, "id")  # type: ignore[untyped-decorator]  # what is tested
+        def author(self: Any) -> None: ...
+
+
+def test_an_input_type_has_no_relations() -> None:
+    @strawberry.input
+    class Wanted:
+        user: str = relation(App.needy, "id", parameters={"how": "x"})
+
+    @strawberry.type
+    class Wanting:
+        @strawberry.field
+        def wanted(self, wanted: Wanted) -> int:
+            return 1
+
+    with pytest.raises(TypeError, match=r"Wanted\.user is a relation, which an input type cannot have"):
+        install(strawberry.Schema(Wanting))
+
+
+class Lists(Loaders):
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader
+    async def sums(self, ids: list[int], *, of: list[list[int]], more: list[int] | None = None) -> list[int]:
+        self.log.batches.append(("sums", [of, more, *ids]))
+        return [key + sum(map(sum, of)) for key in ids]
+
+
+@strawberry.type
+class Summed:
+    id: int
+    sum: int = relation(Lists.sums, "id")
+
+
+async def test_a_list_among_the_arguments_is_a_tuple_to_the_loader() -> None:
+    @strawberry.type
+    class Root:
+        @strawberry.field
+        def listed(self) -> list[Summed]:
+            return [Summed(id=1), Summed(id=2)]
+
+        @strawberry.field
+        def one(self) -> Summed:
+            return Summed(id=3)
+
+    query = "query ($of: [[Int!]!]!) { listed { sum(of: $of) } one { sum(of: [[1], [2, 3]], more: [4]) } }"
+    for schema in schemas(Root, Lists):
+        answer = await ask(schema, query, Lists(), variable_values={"of": [[1, 2]]})
+        assert answer.data == {"listed": [{"sum": 4}, {"sum": 5}], "one": {"sum": 9}}
+        assert sorted(answer.log.batches, key=repr) == [
+            ("sums", [((1, 2),), None, 1, 2]),
+            ("sums", [((1,), (2, 3)), (4,), 3]),
+        ]
 
 
 def test_what_is_no_schema_is_not_installed() -> None:

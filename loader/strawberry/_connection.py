@@ -18,7 +18,7 @@ from strawberry import relay
 from strawberry.annotation import StrawberryAnnotation
 from strawberry.relay.utils import from_base64
 from strawberry.types.arguments import StrawberryArgument
-from strawberry.types.base import StrawberryContainer, StrawberryOptional, get_object_definition
+from strawberry.types.base import StrawberryContainer, StrawberryList, StrawberryOptional, get_object_definition
 from strawberry.types.lazy_type import LazyType
 
 if TYPE_CHECKING:
@@ -308,6 +308,10 @@ def paging_of(
             nullable, field_type = True, field_type.of_type
     if isinstance(field_type, type) and issubclass(field_type, relay.Connection):
         return Paging(field_type, declaration, fixed, nullable=nullable, max_results=max_results)
+    if isinstance(field_type, StrawberryList):
+        item = field_type.of_type
+        if isinstance(item, type) and issubclass(item, relay.Connection):
+            raise TypeError(f"a relation is to one connection, not to a list of them: {declaration.name}")
     if max_results is not None:
         raise TypeError(f"relation(max_results=) is for connections; {declaration.name} is asked for something else")
     return None

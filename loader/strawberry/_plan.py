@@ -34,7 +34,7 @@ from loader.strawberry._ahead import Ahead
 from loader.strawberry._asked import Asked, Attribute, Node, Place, decided_at_once
 from loader.strawberry._global_id import global_id_reader
 from loader.strawberry._leaves import Leaf
-from loader.strawberry._relation import RelationField, seen
+from loader.strawberry._relation import RelationField, as_parameters, seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
@@ -202,6 +202,7 @@ class Plan:
                 scalar_registry=converter.scalar_registry,
                 config=converter.config,
             )
+            converted = as_parameters(converted)
             if field.paging is None:
                 return converted
             return field.paging.read(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from graphql import GraphQLInputObjectType
 from strawberry.annotation import StrawberryAnnotation
+from strawberry.extensions.field_extension import FieldExtension
+from strawberry.permission import BasePermission
 from strawberry.types.arguments import StrawberryArgument
 from strawberry.types.base import StrawberryList
 from strawberry.types.field import StrawberryField
@@ -27,12 +30,13 @@ if TYPE_CHECKING:
     from typing import Self
 
     from strawberry import Schema
-    from strawberry.extensions.field_extension import FieldExtension
-    from strawberry.permission import BasePermission
 
     from loader.strawberry._connection import Paging
 
     Key = str | tuple[str, ...] | Callable[[Any], Any]
+
+
+T = TypeVar("T")
 
 
 def relation(
@@ -89,7 +93,7 @@ def relation(
 
     Args:
         loader: The loader, as the attribute of its class: `AppLoaders.airlines`. Its keyword parameters become
-            arguments of the field, with their types and defaults.
+            arguments of the field, with their types and defaults; it gets a list as a tuple.
         key: Where the object has the key: the name of an attribute, a tuple of names for a composite key, or a
             function of the object. A key that is None, or has a part that is None, asks nothing: the field is null,
             or an empty list or connection where its type is one that cannot be null.
@@ -117,8 +121,17 @@ def relation(
         raise TypeError(
             f"relation(parameters=) takes a mapping from names of the loader's parameters to values, not {parameters!r}"
         )
-    if name is not None and not isinstance(name, str):
-        raise TypeError(f"relation(name=) takes the name in the schema, a string, not {name!r}")
+    for option, text in (("name", name), ("description", description), ("deprecation_reason", deprecation_reason)):
+        if text is not None and not isinstance(text, str):
+            raise TypeError(f"relation({option}=) takes a string, not {text!r}")
+    permission_classes = _listed("permission_classes", permission_classes)
+    for each in permission_classes:
+        if not (isinstance(each, type) and issubclass(each, BasePermission)):
+            raise TypeError(f"relation(permission_classes=) takes subclasses of BasePermission, not {each!r}")
+    extensions = _listed("extensions", extensions)
+    for extension in extensions:
+        if not isinstance(extension, FieldExtension):
+            raise TypeError(f"relation(extensions=) takes instances of FieldExtension, not {extension!r}")
     if max_results is not None and (isinstance(max_results, bool) or not isinstance(max_results, int)):
         raise TypeError(f"relation(max_results=) takes how many items a page has at most, not {max_results!r}")
     if max_results is not None and max_results < 1:
@@ -129,13 +142,19 @@ def relation(
         graphql_name=name,
         description=description,
         deprecation_reason=deprecation_reason,
-        permission_classes=permission_classes or [],
-        directives=directives,
-        extensions=extensions or [],
+        permission_classes=permission_classes,
+        directives=_listed("directives", directives),
+        extensions=extensions,
         metadata=metadata,
     )
     field.relate(loader, key, dict(parameters or {}), max_results)
     return field
+
+
+def _listed(option: str, values: Iterable[T] | None) -> list[T]:
+    if values is not None and (isinstance(values, str) or not isinstance(values, Iterable)):
+        raise TypeError(f"relation({option}=) takes a list, not {values!r}")
+    return list(values or ())
 
 
 class RelationField(StrawberryField):
@@ -159,6 +178,16 @@ class RelationField(StrawberryField):
         super().__init__(*arguments, **named)
         self.init = self.repr = self.compare = False
 
+    def __call__(self, resolver: Any) -> Any:
+        """Refuse to be a decorator: what would be the resolver is never called.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            f"relation is no decorator of {resolver!r}: it is a field, as in `author: Author = relation(...)`"
+        )
+
     def __copy__(self) -> Self:
         arguments = super().__copy__().arguments  # an extension may have changed them
         copied = super().__copy__()
@@ -171,7 +200,7 @@ class RelationField(StrawberryField):
     ) -> None:
         """Say what the field asks: the second half of making one, since Strawberry copies fields by the first."""
         if unknown := fixed.keys() - {parameter.name for parameter in declaration.parameters}:
-            raise TypeError(f"the loader {declaration.name} has no parameter {min(unknown)!r}")
+            raise TypeError(f"the loader {declaration.name} has no parameter {min(unknown, key=repr)!r}")
         self.declaration = declaration
         self._key = key
         self._fixed = fixed
@@ -219,6 +248,7 @@ class RelationField(StrawberryField):
 
     def get_result(self, source: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002  # the base's signature
         """The value if it is known, else a future of it."""
+        kwargs = as_parameters(kwargs)
         return self.resolve(source, info, kwargs if self.paging is None else self.paging.read_at(info, kwargs))
 
     def resolve(self, source: Any, info: Any, kwargs: dict[str, Any] | None = None) -> Any:
@@ -275,6 +305,15 @@ def seen(future: asyncio.Future[Any]) -> None:
         future.exception()
 
 
+def as_parameters(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a field as its loader gets them, for which they have to be hashable: lists become tuples."""
+    return {name: _tuples(value) for name, value in arguments.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
 def _argument(declaration: Declaration[Any, Any, Any], parameter: inspect.Parameter) -> StrawberryArgument:
     """The argument of a field that a parameter of its loader becomes."""
     if parameter.annotation is parameter.empty:
@@ -313,9 +352,10 @@ def _key_function(key: Key, resolver: Callable[[Any, str], Any]) -> Callable[[An
 
 def _found_by(function: Callable[[Any], Any], source: Any) -> Any:
     key = function(source)
-    if inspect.iscoroutine(key):  # of a function that is not async itself: each would be a key of its own
-        key.close()
-        raise TypeError(f"the key of a relation is known at once: {function!r} returned a coroutine")
+    if hasattr(key, "__await__"):  # of a function that is not async itself: each would be a key of its own
+        if inspect.iscoroutine(key):
+            key.close()
+        raise TypeError(f"the key of a relation is known at once: {function!r} returned a {type(key).__name__}")
     return key
 
 
@@ -332,6 +372,8 @@ def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
             field = graphql_field.extensions.get("strawberry-definition")
             if not isinstance(field, RelationField):
                 continue
+            if isinstance(graphql_type, GraphQLInputObjectType):
+                raise TypeError(f"{graphql_type.name}.{field_name} is a relation, which an input type cannot have")
             declaration = field.declaration
             if loaders is not None and not issubclass(loaders, declaration.owner):
                 owner = declaration.owner.__name__
