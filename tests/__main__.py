@@ -23,6 +23,7 @@ from tests import matrix, packages
 ROOT = Path(__file__).resolve().parent.parent
 PYTHON = sys.executable
 PYTEST = ("-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal")
+PROPERTIES = [f"tests/test_{name}.py" for name in ("properties", "random_schemas", "interleaving", "explorer")]
 
 
 def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> bool:
@@ -51,9 +52,8 @@ def check_types() -> bool:
 
 
 def check_properties() -> bool:
-    """What tries random or all possible courses again, in full number: tracing would slow it down."""
-    names = ("test_properties", "test_random_schemas", "test_interleaving", "test_explorer")
-    return run(PYTHON, *PYTEST, *(f"tests/{name}.py" for name in names))
+    """What tries random or all possible courses. It is no part of the suite, where tracing would slow it down."""
+    return run(PYTHON, *PYTEST, *PROPERTIES)
 
 
 def check_docs() -> bool:
@@ -139,7 +139,8 @@ def check_suite() -> bool:
             copy(ROOT / name, there / name)
         python = installs(wheel, "test", there)
         coverage = ("--cov=loader", "--cov-branch", "--cov-report=term", "--cov-fail-under=100", "--durations=20")
-        return python is not None and run(python, *PYTEST, *coverage, cwd=there, HYPOTHESIS_EXAMPLES="100")
+        others = [f"--ignore={path}" for path in PROPERTIES]
+        return python is not None and run(python, *PYTEST, *coverage, *others, cwd=there)
 
 
 def check_matrix() -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -24,13 +23,10 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.timeout(600)
 
-# Under coverage, where fewer examples are asked for, the faults that are no cancellations come at every fourth moment.
-EVERY = 4 if "HYPOTHESIS_EXAMPLES" in os.environ else 1
-
 
 @functools.cache
 def explored(script: Script) -> Report:
-    return Explorer(script).once(every=EVERY)
+    return Explorer(script).once()
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.__name__)
@@ -40,7 +36,6 @@ def test_no_fault_at_any_point_does_harm(script: Script) -> None:
     assert report.points >= 10
 
 
-@pytest.mark.skipif(EVERY > 1, reason="only all faults together reach every await; `python -m tests properties` does")
 def test_a_fault_hits_every_await_of_the_library() -> None:
     hit = set().union(*(explored(script).hit for script in SCRIPTS))
     assert sorted(each.name for each in not_among(hit)) == sorted(NEVER_WAIT)

@@ -28,8 +28,7 @@ from loader.testing import VirtualClockLoop
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-# Where there is time for all of them: in CI, but not where a number of examples is asked for, as under coverage.
-IN_CI = bool(os.environ.get("CI")) and "HYPOTHESIS_EXAMPLES" not in os.environ
+IN_CI = bool(os.environ.get("CI"))  # where there is time for all of them
 
 request: ContextVar[str] = ContextVar("request")
 

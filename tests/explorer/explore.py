@@ -62,8 +62,8 @@ class Explorer:
             self.report.wrong[f"{self.name}: {', '.join(map(str, faults)) or 'no fault'}"] = seen.wrong
         return seen
 
-    def once(self, *, every: int = 1) -> Report:
-        """A cancellation at every point, and at every moment, or every second and so on, one of the other faults."""
+    def once(self) -> Report:
+        """A cancellation at every point, and at every moment one of the other faults."""
         seen = self.run()
         if seen.wrong:
             return self.report
@@ -71,7 +71,7 @@ class Explorer:
         turn = self._random.randrange(1000)
         for fault in cancellations(seen):
             self._try(fault)
-        for moment in range(seen.begins + 1, seen.moments + 1, every):
+        for moment in range(seen.begins + 1, seen.moments + 1):
             if others := list(others_at(seen, moment)):
                 self._try(others[(turn + moment) % len(others)])
         return self.report
