@@ -74,6 +74,12 @@ class Shop(Loaders):
     async def single(self, keys: list[Any]) -> list[str]:
         return await self.fetch("single", keys)
 
+    @dataloader
+    async def prices(self, numbers: list[int]) -> list[Any]:
+        self.log.batches.append(("prices", numbers))
+        await asyncio.sleep(0.5)
+        return ["dear" if number == 2 else number for number in numbers]
+
     @dataloader(cache=False)
     async def shelves(self, keys: list[int]) -> list[Any]:
         await self.fetch("shelves", keys)
@@ -113,6 +119,7 @@ class Row:
     by_repr: str | None = relation(Shop.by_repr, "key")
     single: str | None = relation(Shop.single, "key")
     lists: str | None = relation(Shop.by_repr, lambda row: [row.number])
+    price: int = relation(Shop.prices, "number")
     shelf: relay.ListConnection[Item] | None = relation(Shop.shelves, "number")
 
 
@@ -154,6 +161,10 @@ class Query:
         return [Row(number=number, key=key) for number, key in ((1, 1), (2, True), (3, 1.0), (4, None))]
 
     @strawberry.field
+    def maybe_rows(self) -> list[Row | None]:
+        return [Row(number=number, key=number) for number in (1, 2, 3)]
+
+    @strawberry.field
     def models(self) -> list[Modelled]:
         return [Model(1), Model(2)]  # type: ignore[list-item]  # what is tested
 
@@ -192,6 +203,19 @@ async def test_a_key_is_found_once_and_is_what_the_loader_takes_it_for(
     fast, slow = await same(BOTH, f"{{ rows {{ {field} }} }}", Shop)
     assert [repr(batch) for _, batch in fast.log.batches] == [repr(keys)]
     assert fast.log.batches == slow.log.batches
+    assert fast.took == slow.took == 1
+
+
+@pytest.mark.parametrize("broken", [{2}, set()])
+@pytest.mark.parametrize("field", ["ref", "nan", "byNumber", "freshByNumber", "lists", "single"])
+async def test_a_key_that_is_under_way_when_the_list_is_completed_is_not_asked_for_again(
+    field: str, broken: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shop, "broken", frozenset(broken))
+    fast, slow = await same(BOTH, f"{{ maybeRows {{ {field} price }} }}", Shop)
+    assert fast.data["maybeRows"][1] is None
+    assert repr(fast.log) == repr(slow.log)
+    assert fast.log.count == 2
     assert fast.took == slow.took == 1
 
 

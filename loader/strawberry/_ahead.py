@@ -18,7 +18,7 @@ from loader.observe import asked_from
 from loader.strawberry._keys import Sought, UnfitError, collect, in_order
 from loader.strawberry._places import place_in_query
 from loader.strawberry._relation import seen
-from loader.strawberry._several import UNKNOWN, Several, names_of
+from loader.strawberry._several import UNKNOWN, Pending, Several, names_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -87,6 +87,8 @@ class Ahead:
             if future.done():
                 with suppress(Exception):  # as above
                     self._put(sought, cache_keys, future.result())
+            else:
+                self._put_down(sought, {cache_key: Pending(sought.keys[cache_key]) for cache_key in cache_keys})
         try:
             self.completed = self._complete(self.planned)
             self.ended.set_result(None)
@@ -209,18 +211,20 @@ class Ahead:
         asked = sought.asked
         if asked.relation.paging is not None:
             outcomes = asked.relation.paging.connections(outcomes, asked.arguments)
-        by_key = dict(zip(cache_keys, outcomes, strict=True))
-        came_to = sought.came_to(by_key)
-        known = self.planned.setdefault(asked.relation.planned_as(asked.arguments), {})
-        if known.keys().isdisjoint(came_to) and not any(isinstance(outcome, Exception) for outcome in outcomes):
+        self._put_down(sought, dict(zip(cache_keys, outcomes, strict=True)))
+        return outcomes
+
+    def _put_down(self, sought: Sought, outcomes: dict[Hashable, Any]) -> None:
+        came_to = sought.came_to(outcomes)
+        known = self.planned.setdefault(sought.asked.relation.planned_as(sought.asked.arguments), {})
+        if known.keys().isdisjoint(came_to) and not any(map(_is_special, outcomes.values())):
             known.update(came_to)
-            return outcomes
+            return
         place = (*names_of(self._path), *sought.names)
         for each, outcome in came_to.items():
             before = known.setdefault(each, outcome)
-            if before is not outcome or isinstance(outcome, Exception):
+            if before is not outcome or _is_special(outcome):
                 known[each] = Several.with_one_more(before, outcome, place)
-        return outcomes
 
 
 class _Ended(asyncio.Future[None]):
@@ -237,6 +241,11 @@ class _Ended(asyncio.Future[None]):
     def cancel(self, msg: Any = None) -> bool:
         _leave(self._asked)
         return super().cancel(msg)
+
+
+def _is_special(outcome: Any) -> bool:
+    """Whether an outcome is none that a field simply returns."""
+    return isinstance(outcome, Exception | Pending)
 
 
 def _leave(asked: Iterable[asyncio.Future[Any]]) -> None:

@@ -22,7 +22,7 @@ from loader.observe import asked_from
 from loader.strawberry._connection import paging_of
 from loader.strawberry._operation import current_operation, declared_in
 from loader.strawberry._places import place_of_field
-from loader.strawberry._several import UNKNOWN, Several
+from loader.strawberry._several import UNKNOWN, Pending, Several
 
 if TYPE_CHECKING:
     import asyncio
@@ -262,6 +262,7 @@ class RelationField(StrawberryField):
                 f"the relation {self.python_name!r} is resolved outside of an operation that has a scope: "
                 "call loader.strawberry.install(schema)"
             )
+        key: Any = UNKNOWN
         if operation.planned:
             try:
                 outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][id(source)]
@@ -271,15 +272,12 @@ class RelationField(StrawberryField):
                 if type(outcome) is not Several:
                     return outcome
                 outcome = outcome.at(info.path)
-                if outcome is not UNKNOWN:
+                if type(outcome) is Pending:
+                    key = outcome.key  # found anew it may be another one
+                elif outcome is not UNKNOWN:
                     return outcome
-        try:
-            key = self.find_key(source)
-        except AttributeError as error:
-            if callable(self._key):
-                raise
-            where = f"{type(source).__name__}.{self.python_name}"
-            raise AttributeError(f"the relation {where} finds no key {self._key!r}: {error}") from error
+        if key is UNKNOWN:
+            key = self._key_in(source)
         if asks_nothing(key):
             if self.paging is not None:
                 return self.paging.connection(None, kwargs or {}, info)
@@ -293,6 +291,15 @@ class RelationField(StrawberryField):
             return value.result()  # at once, as the plan has it: a future would take turns of the loop to be awaited
         value.add_done_callback(seen)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
+
+    def _key_in(self, source: Any) -> Any:
+        try:
+            return self.find_key(source)
+        except AttributeError as error:
+            if callable(self._key):
+                raise
+            where = f"{type(source).__name__}.{self.python_name}"
+            raise AttributeError(f"the relation {where} finds no key {self._key!r}: {error}") from error
 
     @cached_property
     def _never_null_list(self) -> bool:

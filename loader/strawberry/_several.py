@@ -16,6 +16,16 @@ UNKNOWN: Any = object()
 
 
 @final
+class Pending:
+    """Stands for the outcome of a key that has been asked for and not been answered."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: Any) -> None:
+        self.key = key
+
+
+@final
 class Several:
     """The outcomes of one relation of an object by the place that asked.
 
