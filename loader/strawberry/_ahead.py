@@ -85,16 +85,18 @@ class Ahead:
         """Complete the list, with what is there."""
         for future, (sought, cache_keys) in self._asked.items():
             if future.done():
-                with suppress(Exception):  # as above
+                with suppress(Exception):  # whatever it is, the field that it is about raises it
                     self._put(sought, cache_keys, future.result())
             else:
                 self._put_down(sought, {cache_key: Pending(sought.keys[cache_key]) for cache_key in cache_keys})
         try:
             self.completed = self._complete(self.planned)
             self.ended.set_result(None)
-        except Exception as error:  # noqa: BLE001  # it is the list's
-            self.ended.set_exception(error)
+        except BaseException as error:
+            self.ended.set_exception(error)  # it is the list's
             seen(self.ended)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                raise  # as a task does
         self._sought.clear()
         _leave(self._asked)
 
@@ -200,7 +202,7 @@ class Ahead:
             asked = sought.asked
             self._look(self._put(sought, cache_keys, future.result()), asked.required, asked.place, sought.names)
             ends = not self._asked
-        except Exception:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
+        except BaseException:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             ends = True
         del future  # an exception that it holds is raised below, and its traceback would hold it
         if ends:

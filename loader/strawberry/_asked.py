@@ -90,23 +90,25 @@ class Place:
 
     Attributes:
         details: The field. It is kept since its identity stands for the place.
-        nodes: What is asked of objects, by the name of their type; none for scalars.
+        nodes: What is asked of objects, by the identity of their type's definition; none for scalars.
         only: The node, if the type is not abstract.
         leaf: The scalar or enum, if its values are those as the object has them.
         quiet: Whether no field below may wait for anything but relations.
         useful: Whether there is a relation to load before any other.
+        depth: How many levels there are.
     """
 
-    __slots__ = ("details", "leaf", "nodes", "only", "quiet", "useful")
+    __slots__ = ("depth", "details", "leaf", "nodes", "only", "quiet", "useful")
 
     def __init__(
         self, details: FieldDetailsList, nodes: list[Node], *, abstract: bool, quiet: bool, leaf: Leaf | None = None
     ) -> None:
         self.details = details
         self.leaf = leaf
-        self.nodes = {node.type.name: node for node in nodes}
+        self.nodes = {id(node.type.extensions.get("strawberry-definition")): node for node in nodes}
         self.only = None if abstract or not nodes else nodes[0]
         self.quiet = quiet and all(node.quiet for node in nodes)
+        self.depth: int = 1 + max((field.place.depth for node in nodes for field in node.fields), default=0)
         self.useful: bool = any(
             isinstance(field, Asked) or field.place.useful for node in nodes for field in node.fields
         )

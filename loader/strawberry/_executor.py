@@ -248,6 +248,10 @@ class _Planning(_Scoped):
             )
 
         plan = self._loader_plan
-        if plan is None or plan.completing or not isinstance(result, list | tuple):
+        if plan is None:
+            return complete()
+        if plan.completing:
+            return plan.complete_inside(complete)
+        if not isinstance(result, list | tuple):
             return complete()
         return plan.complete(self, return_type.of_type, field_details_list, path, result, complete)

@@ -42,7 +42,7 @@ class Sought:
         all_ask: Whether each object asks for something.
     """
 
-    __slots__ = ("_found", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
+    __slots__ = ("_by_key", "_found", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
 
     def __init__(self, asked: Asked, names: Names) -> None:
         self.asked = asked
@@ -52,6 +52,7 @@ class Sought:
         self.keys: dict[Hashable, Any] = {}
         self.all_ask = True
         self._found: list[Any] = []
+        self._by_key: dict[Hashable, list[int]] = {}
 
     def add(self, objects: Sequence[Any]) -> None:
         """Find the keys of objects. One whose key cannot be found has null here, and says why when it is resolved."""
@@ -84,11 +85,12 @@ class Sought:
 
     def came_to(self, outcomes: Mapping[Hashable, Any]) -> dict[int, Any]:
         """The outcomes, which are there by cache key, by the identity of the objects."""
-        try:
+        if len(outcomes) == len(self.keys) and self.all_ask:
             return dict(zip(map(id, self.objects), map(outcomes.__getitem__, self.cache_keys), strict=True))
-        except KeyError:  # some ask for nothing, or are not answered yet
-            pairs = zip(self.objects, self.cache_keys, strict=True)
-            return {id(each): outcomes[cache_key] for each, cache_key in pairs if cache_key in outcomes}
+        if not self._by_key:  # once, however many parts the outcomes come in
+            for each, cache_key in zip(self.objects, self.cache_keys, strict=True):
+                self._by_key.setdefault(cache_key, []).append(id(each))
+        return {each: outcome for cache_key, outcome in outcomes.items() for each in self._by_key[cache_key]}
 
     def by_object(self) -> dict[int, Hashable]:
         """The cache keys by the identity of the objects."""
@@ -168,7 +170,7 @@ def in_order(
         if len(required) > 1:
             yield from in_order(value, required[1:], place, names, keys, known)
             continue
-        node = place.only or place.nodes[getattr(value, "__strawberry_definition__", NO_INFO).name]
+        node = place.only or place.nodes[id(getattr(value, "__strawberry_definition__", None))]
         for field in node.fields:
             below = (*names, field.name)
             if isinstance(field, Attribute):
@@ -201,20 +203,25 @@ def _sorted(place: Place, values: Sequence[Any], kinds: set[type]) -> list[tuple
     if place.only is not None:
         is_type_of = place.only.type.is_type_of
         if is_type_of is not None:
+            _refuse_casts(values)
             samples = {type(value): value for value in values}
             if not all(is_type_of(sample, NO_INFO) for sample in samples.values()):
                 raise UnfitError
         return [(place.only, values)]
+    _refuse_casts(values)
     nodes: dict[type, Node] = {}
     for kind in kinds:
         definition = getattr(kind, "__strawberry_definition__", None)
-        node = None if definition is None or definition.is_graphql_generic else place.nodes.get(definition.name)
+        node = None if definition is None or definition.is_graphql_generic else place.nodes.get(id(definition))
         if node is None:
             raise UnfitError  # its type is known when Strawberry has resolved it
         nodes[kind] = node
     by_node: dict[Node, list[Any]] = {}
     for value in values:
-        if get_strawberry_type_cast(value) is not None:
-            raise UnfitError  # it goes for another type than its own
         by_node.setdefault(nodes[type(value)], []).append(value)
     return list(by_node.items())
+
+
+def _refuse_casts(values: Sequence[Any]) -> None:
+    if any(get_strawberry_type_cast(value) is not None for value in values):
+        raise UnfitError  # it goes for another type than its own

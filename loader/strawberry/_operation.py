@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loader import Declaration, Scope
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Mapping, Sequence
 
     from loader import DeclaredLoader, Loaders
@@ -30,17 +31,19 @@ class Operation:
         planned: What the plan has loaded for the list that is being completed: for each relation, with its
             parameters, the outcome for each object, by its identity. It is full only while that list is completed,
             which never waits.
+        asked: The futures that relations have returned for that list; None while there is none.
         left: Whether the last hook is over while results are still to come: then the executor closes the operation.
         finished: Whether the executor has nothing more to do.
     """
 
-    __slots__ = ("_event", "_observers", "context", "finished", "left", "planned", "scope")
+    __slots__ = ("_event", "_observers", "asked", "context", "finished", "left", "planned", "scope")
 
     def __init__(self, context: Any, observers: Sequence[Observer] = ()) -> None:
         self._observers = observers
         self.scope = self._open_scope()
         self.context = context
         self.planned: Mapping[Any, Mapping[Any, Any]] = {}
+        self.asked: list[Future[Any]] | None = None
         self.left = False
         self.finished = False
         self._event: Scope | None = None

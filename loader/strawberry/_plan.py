@@ -48,6 +48,9 @@ if TYPE_CHECKING:
     from loader.strawberry._asked import Required
     from loader.strawberry._operation import Operation
 
+MOST_LEVELS = 30
+"""A deeper list is completed as if there were no plan: all in one go would be too many calls within each other."""
+
 GLOBAL_ID = Place([], [], abstract=False, quiet=True)
 """What a global ID is made of is no value of its type, but whatever the object has."""
 
@@ -91,7 +94,7 @@ class Plan:
         """
         try:
             place = self._place(executor, return_type, details)
-            if not (place.quiet and place.useful):
+            if not (place.quiet and place.useful) or place.depth > MOST_LEVELS:
                 return complete()
         except Exception:  # noqa: BLE001  # a directive without its argument: each object finds out, at its own path
             return complete()
@@ -121,13 +124,27 @@ class Plan:
     def _complete_loaded(self, complete: Callable[[], Any], planned: dict[Hashable, dict[Any, Any]]) -> Any:
         # Nothing waits in here, so nobody else sees what is planned.
         self._operation.planned = planned
+        self._operation.asked = []
         self.completing = True
         try:
-            return complete()
+            return self.complete_inside(complete)
         finally:
             self.completing = False
+            self._operation.asked = None
             self._operation.planned = {}
             planned.clear()  # an exception among it, once raised, has a traceback, which has all that leads here
+
+    def complete_inside(self, complete: Callable[[], Any]) -> Any:
+        """Complete a list of a planned one. If that fails, nobody waits for what its items have asked for."""
+        asked = self._operation.asked
+        assert asked is not None, "a planned list is being completed"
+        before = len(asked)
+        try:
+            return complete()
+        except BaseException:
+            for future in asked[before:]:
+                future.cancel()
+            raise
 
     # -- looking at the query ----------------------------------------------------------------------------------
 

@@ -290,6 +290,8 @@ class RelationField(StrawberryField):
         if value.done() and self.paging is None:
             return value.result()  # at once, as the plan has it: a future would take turns of the loop to be awaited
         value.add_done_callback(seen)
+        if operation.asked is not None:
+            operation.asked.append(value)
         return value if self.paging is None else self.paging.later(value, kwargs or {}, info)
 
     def _key_in(self, source: Any) -> Any:

@@ -1,0 +1,251 @@
+"""Where looking ahead ends: exceptions that are no `Exception`, deep queries, parts of a batch, lists that fail."""
+
+import asyncio
+import sys
+from typing import Any
+
+import pytest
+import strawberry
+from strawberry.schema.config import StrawberryConfig
+from strawberry.schema.name_converter import NameConverter
+
+from loader import Loaders, dataloader
+from loader.strawberry import relation
+from loader.strawberry._keys import Sought
+from tests.answers import Log, answers, ask, schemas
+
+
+class BrokenOffError(BaseException):
+    """As a test framework raises it to leave a test."""
+
+
+class Row:
+    """What a loader has: reading it fails in its own way."""
+
+    def __init__(self, fails: BaseException, where: str, number: int) -> None:
+        self.fails, self.where, self.number = fails, where, number
+
+    @property
+    def name(self) -> str:
+        if self.where == "attribute":
+            raise self.fails
+        return f"name {self.number}"
+
+
+def key_of(row: Any) -> int:
+    if row.where == "key":
+        raise row.fails
+    number: int = row.number
+    return number
+
+
+class Shelf(Loaders):
+    def __init__(self, fails: BaseException | None = None, where: str = "") -> None:
+        self.log = Log()
+        self.fails, self.where = fails or ValueError(), where
+
+    @dataloader
+    async def authors(self, ids: list[int]) -> list[Any]:
+        self.log.batches.append(("authors", ids))
+        await asyncio.sleep(1)
+        return [Row(self.fails, self.where, key) for key in ids]
+
+    @dataloader
+    async def some(self, ids: list[int]) -> list[Any]:
+        self.log.batches.append(("some", ids))
+        await asyncio.sleep(1)
+        return [ValueError("there is none") if key == 2 else Row(self.fails, "", key) for key in ids]
+
+    @dataloader
+    async def children(self, ids: list[int]) -> list[list["Node"]]:
+        self.log.batches.append(("children", ids))
+        return [[Node(id=key + 1)] for key in ids]
+
+    @dataloader
+    async def one_by_one(self, ids: list[int]) -> Any:
+        self.log.batches.append(("one_by_one", ids))
+        for key in ids:
+            await asyncio.sleep(0)
+            yield key, f"{key}"
+
+    @dataloader(max_batch_size=10)
+    async def by_ten(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("by_ten", ids))
+        return [f"{key}" for key in ids]
+
+    @dataloader
+    async def words(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("words", ids))
+        return [f"word {key}" for key in ids]
+
+
+@strawberry.type
+class Author:
+    name: str | None
+    word: str | None = relation(Shelf.words, key_of)
+
+
+@strawberry.type
+class Node:
+    id: int
+    children: list["Node"] = relation(Shelf.children, "id")
+
+
+@strawberry.type
+class Book:
+    id: int
+    author: Author | None = relation(Shelf.authors, "id")
+    needed: Author = relation(Shelf.some, "id")
+    one_by_one: str = relation(Shelf.one_by_one, "id")
+    by_ten: str = relation(Shelf.by_ten, "id")
+
+
+@strawberry.type
+class Box:
+    books: list[Book] | None
+
+
+@strawberry.type
+class Query:
+    @strawberry.field
+    def books(self, most: int = 3) -> list[Book] | None:
+        return [Book(id=number) for number in range(1, most + 1)]
+
+    @strawberry.field
+    def boxes(self) -> list[Box]:
+        return [Box(books=[Book(id=1), Book(id=2)]), Box(books=[Book(id=3)])]
+
+    @strawberry.field
+    def roots(self) -> list[Node]:
+        return [Node(id=0)]
+
+    @strawberry.field
+    async def slow(self) -> int:
+        await asyncio.sleep(20)
+        return 1
+
+
+BOTH = schemas(Query, Shelf)
+
+
+@pytest.mark.parametrize("where", ["attribute", "key"])
+@pytest.mark.parametrize("fails", [BrokenOffError(), GeneratorExit(), asyncio.CancelledError()])
+async def test_what_is_no_exception_ends_the_query_as_it_does_without_a_plan(fails: BaseException, where: str) -> None:
+    for schema in BOTH:
+        operation = asyncio.ensure_future(
+            schema.execute("{ books { author { name word } } }", context_value={"loaders": Shelf(fails, where)})
+        )
+        await asyncio.wait([operation], timeout=60)
+        with pytest.raises(type(fails)):
+            operation.result()
+
+
+@pytest.mark.parametrize("fails", [KeyboardInterrupt, SystemExit])
+def test_an_interrupt_leaves_through_the_loop(fails: type[BaseException]) -> None:
+    for schema in BOTH:
+        with pytest.raises(fails):
+            asyncio.run(
+                schema.execute(
+                    "{ books { author { name } } }", context_value={"loaders": Shelf(fails("stop"), "attribute")}
+                )
+            )
+
+
+@pytest.mark.parametrize("depth", [5, 29, 35, 60])
+async def test_a_deep_query_takes_no_deep_stack(depth: int) -> None:
+    query = "{ roots { " + "children { " * depth + "id" + " }" * depth + " } }"
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    try:
+        fast, slow = await answers(BOTH, query, Shelf)
+    finally:
+        sys.setrecursionlimit(before)
+    assert fast.errors == []
+    assert fast.log.batches == slow.log.batches == [("children", [level]) for level in range(depth)]
+
+
+@pytest.mark.parametrize("field", ["oneByOne", "byTen"])
+async def test_outcomes_that_come_in_parts_are_found_without_going_through_all_objects(
+    field: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, slot = 0, vars(Sought)["objects"]
+
+    def counted(sought: Sought) -> Any:
+        nonlocal looked
+        looked += 1
+        return slot.__get__(sought)
+
+    monkeypatch.setattr(Sought, "objects", property(counted, slot.__set__))
+    answer = await ask(BOTH[0], f"{{ books(most: 200) {{ {field} }} }}", Shelf())
+    assert answer.data["books"] == [{field: f"{number}"} for number in range(1, 201)]
+    assert looked < 10
+
+
+@pytest.mark.parametrize("root", ["books", "boxes"])
+async def test_a_list_that_fails_asks_no_more_below_what_it_had(root: str) -> None:
+    inner = "needed { word }"
+    asked = f"books {{ {inner} }}" if root == "boxes" else inner
+    fast, slow = await answers(BOTH, f"{{ {root} {{ {asked} }} slow }}", Shelf)
+    assert fast.errors == slow.errors
+    assert len(fast.errors) == 1
+    words = [("words", [3])] if root == "boxes" else []
+    assert fast.log.batches == slow.log.batches == [("some", [1, 2, 3]), *words]
+
+
+@strawberry.interface
+class Named:
+    id: int
+
+
+@strawberry.type
+class Shown(Named):
+    word: str | None = relation(Shelf.words, "id")
+
+
+@strawberry.type
+class Hidden(Named):
+    other: int = 1
+
+
+@strawberry.type
+class Cast:
+    @strawberry.field
+    def shown(self) -> list[Shown | None]:
+        return [strawberry.cast(Hidden, Shown(id=1)), Shown(id=2)]
+
+
+async def test_what_goes_for_another_type_is_not_asked_about() -> None:
+    fast, slow = await answers(schemas(Cast, Shelf, types=[Hidden]), "{ shown { word } }", Shelf)
+    assert fast.log.batches == slow.log.batches == [("words", [2])]
+
+
+class Prefixed(NameConverter):
+    def from_object(self, object_type: Any) -> str:
+        return f"Api{object_type.name}"
+
+
+@strawberry.type
+class Thing:
+    id: int
+    word: str = relation(Shelf.words, "id")
+
+
+@strawberry.type
+class ApiThing:
+    id: int
+    digits: str = relation(Shelf.by_ten, "id")
+
+
+@strawberry.type
+class Renamed:
+    @strawberry.field
+    def things(self) -> list[Thing | ApiThing]:
+        return [ApiThing(id=1), ApiThing(id=2)]
+
+
+async def test_a_type_is_known_by_what_it_is_and_not_by_its_name() -> None:
+    both = schemas(Renamed, Shelf, config=StrawberryConfig(name_converter=Prefixed()))
+    query = "{ things { ... on ApiThing { word } ... on ApiApiThing { digits } } }"
+    fast, slow = await answers(both, query, Shelf)
+    assert fast.data == {"things": [{"digits": "1"}, {"digits": "2"}]}
+    assert fast.log.batches == slow.log.batches == [("by_ten", [1, 2])]
