@@ -176,14 +176,18 @@ class Callers:
                 answer(future, outcome)
 
     def answer_all(self, outcomes: Mapping[Hashable, Any]) -> None:
-        """Settle every caller: `outcomes` has one for each key."""
+        """Settle every caller, in the order of their questions: `outcomes` has one for each key."""
         groups = self.groups
         if self.shared or groups:
+            rest = dict(groups)
             for key, callers in self.futures.items():
                 outcome = outcomes[key]
                 for future in callers if isinstance(callers, list) else (callers,):
                     if future not in groups:
                         answer(future, outcome)
+                    elif future in rest:
+                        group, keys = rest.pop(future)
+                        group.take(keys, outcomes)
         else:
             # The usual case, one caller for each key, and `answer` written out: its call would double the price, and to
             # ask whether a caller has left costs more than to find out.
@@ -196,8 +200,6 @@ class Callers:
                         future.set_result(outcome)
                     except InvalidStateError:
                         pass
-        for group, keys in groups.values():
-            group.take(keys, outcomes)
         self._forget()
 
     def fail_all(self, error: BaseException, *, quietly: bool = False) -> None:

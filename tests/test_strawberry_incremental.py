@@ -14,7 +14,7 @@ import strawberry
 from graphql import ExperimentalIncrementalExecutionResults
 
 from loader import Loaders, Scope, dataloader
-from loader.strawberry import LoaderExtension, install, relation
+from loader.strawberry import LoaderExtension, _executor, install, relation
 from loader.strawberry._executor import _Steps
 from loader.strawberry.asgi import GraphQL
 from tests.answers import QuietSchema
@@ -299,6 +299,106 @@ class Rows:
                 yield Row(n=n, bad=-1)
 
         return rows()  # type: ignore[return-value]  # any iterable will do
+
+
+@strawberry.type
+class Cancelled:
+    @strawberry.field
+    async def rows(self, begins: int) -> strawberry.Streamable[Row]:
+        for n in range(begins):
+            yield Row(n=n, bad=-1)
+        raise asyncio.CancelledError  # as of something else that was cancelled, and that it waited for
+
+
+@pytest.mark.parametrize("begins", [1, 3])
+async def test_a_stream_whose_source_is_cancelled_says_so(begins: int) -> None:
+    schema = installed(QuietSchema(Cancelled, config=INCREMENTAL), early_execution=True)
+    async with Names() as loaders:
+        result: Any = await schema.execute(
+            f"{{ rows(begins: {begins}) @stream(initialCount: 1) {{ name }} }}", context_value={"loaders": loaders}
+        )
+        later = [frame.formatted for frame in await asyncio.wait_for(frames(result), 5)]
+    completed: list[Any] = [part for frame in later for part in frame.get("completed", ())]
+    assert [error["message"] for part in completed for error in part["errors"]] == [
+        "the source of a stream was cancelled"
+    ]
+
+
+@strawberry.type
+class Endless:
+    @strawberry.field
+    async def rows(self) -> strawberry.Streamable[Row]:
+        yield Row(n=0, bad=-1)
+        await asyncio.Event().wait()
+
+
+async def test_a_source_that_is_waited_for_ends_with_whoever_takes_the_items() -> None:
+    schema = installed(QuietSchema(Endless, config=INCREMENTAL), early_execution=True)
+    async with Names() as loaders:
+        result: Any = await schema.execute(
+            "{ rows @stream(initialCount: 0) { name } }", context_value={"loaders": loaders}
+        )
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(frames(result), 1)
+
+
+class Slow(Names):
+    def __init__(self) -> None:
+        self.asked, self.let_go = asyncio.Event(), asyncio.Event()
+
+    @dataloader
+    async def names(self, ids: list[int]) -> list[str]:
+        self.asked.set()
+        await self.let_go.wait()
+        return [f"name {key}" for key in ids]
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_stream_whose_source_has_failed_waits_for_the_items_before_as_long_as_somebody_does(
+    leaves: bool,
+) -> None:
+    schema = installed(QuietSchema(Rows, config=INCREMENTAL), early_execution=True)
+    async with Slow() as loaders:
+        result: Any = await schema.execute(
+            "{ generated(bad: 3) @stream(initialCount: 0) { name } }", context_value={"loaders": loaders}
+        )
+        receiving = asyncio.ensure_future(frames(result))
+        await loaders.asked.wait()
+        if leaves:
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
+            return
+        (producing,) = [task for task in asyncio.all_tasks() if "StreamItemQueue._run" in repr(task)]
+        producing.cancel()
+        await asyncio.sleep(0)
+        loaders.let_go.set()
+        later = [frame.formatted for frame in await asyncio.wait_for(receiving, 5)]
+    completed: list[Any] = [part for frame in later for part in frame.get("completed", ())]
+    assert [error["message"] for part in completed for error in part["errors"]] == ["no key in 3"]
+
+
+@pytest.mark.parametrize("root", ["listed", "generated", "iterated"])
+async def test_an_eager_task_factory_is_back_when_a_stream_has_begun(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def factory(loop: asyncio.AbstractEventLoop, coroutine: Any, **named: Any) -> asyncio.Task[Any]:
+        return asyncio.Task(coroutine, loop=loop, **named)
+
+    monkeypatch.setattr(_executor, "EAGER", factory.__code__)  # which before CPython 3.12 there is none of
+    schema = installed(QuietSchema(Rows, config=INCREMENTAL), early_execution=True)
+    loop = asyncio.get_running_loop()
+    usual = loop.get_task_factory()
+    loop.set_task_factory(factory)
+    try:
+        async with Names() as loaders:
+            result: Any = await schema.execute(
+                f"{{ {root}(bad: 3) @stream(initialCount: 1) {{ name }} }}", context_value={"loaders": loaders}
+            )
+            assert loop.get_task_factory() is factory
+            assert await asyncio.wait_for(frames(result), 5)
+    finally:
+        loop.set_task_factory(usual)
 
 
 @strawberry.type

@@ -41,6 +41,24 @@ def waiting_group(
     return group, future
 
 
+@pytest.mark.parametrize("first", ["group", "single"])
+async def test_callers_are_answered_in_the_order_in_which_they_asked(first: str) -> None:
+    callers, told = Callers(asyncio.get_running_loop()), list[str]()
+    group, many = waiting_group(["a", "b"])
+    single = new_future()
+    if first == "single":
+        ask(callers, "c", single)
+    ask_for_many(callers, group, ["a", "b"])
+    if first == "group":
+        ask(callers, "c", single)
+    many.add_done_callback(lambda _: told.append("group"))
+    single.add_done_callback(lambda _: told.append("single"))
+    callers.answer_all({"a": 1, "b": 2, "c": 3})
+    await asyncio.sleep(0)
+    assert told == [first, *({"group", "single"} - {first})]
+    assert (many.result(), single.result()) == ([1, 2], 3)
+
+
 @pytest.mark.every_loop
 async def test_a_future_that_is_done_is_left_alone() -> None:
     left, answered = new_future(), new_future()

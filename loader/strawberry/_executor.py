@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from asyncio import ensure_future, get_running_loop, wait
+import asyncio
+from asyncio import CancelledError, ensure_future, get_running_loop, wait
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
     from loader import Scope
     from loader.strawberry._report import Observed
+
+
+EAGER: Any = getattr(getattr(asyncio, "eager_task_factory", None), "__code__", None)
+"""The code of task factories that `asyncio.create_eager_task_factory` has made, from CPython 3.12 on."""
 
 
 def executor_class(base: type[Any], *, plan: bool, early_execution: bool, observed: Observed) -> type[Any]:
@@ -135,6 +140,9 @@ def _no_eager_tasks() -> Iterator[None]:
         yield  # the queue begins when somebody asks for the first item
         return
     factory = loop.get_task_factory()
+    if EAGER is None or getattr(factory, "__code__", None) is not EAGER:
+        yield
+        return
     loop.set_task_factory(None)
     try:
         yield
@@ -145,14 +153,29 @@ def _no_eager_tasks() -> Iterator[None]:
 async def _produce(produce: Callable[[Any], Coroutine[Any, Any, None]], queue: Any) -> None:
     """Feed the queue of a stream whose items are begun early; if the source fails, after the items that are under way.
 
-    graphql-core would cancel them at once, and wait for the first of them for ever.
+    graphql-core would cancel them at once, and wait for the first of them for ever; so it would for a source that was
+    cancelled.
     """
     try:
         await produce(queue)
-    except Exception:
-        if queue._pending_futures:
+        return
+    except CancelledError as error:
+        if queue._producer_cancelled:
+            raise  # whoever takes the items has left
+        failure: Exception = RuntimeError("the source of a stream was cancelled")
+        failure.__cause__ = error
+    except Exception as error:  # noqa: BLE001  # it is raised below
+        failure = error
+    while queue._pending_futures:
+        try:
             await wait(queue._pending_futures)
-        raise
+        except CancelledError:
+            if queue._producer_cancelled:
+                raise
+    try:
+        raise failure
+    finally:
+        del failure  # whose traceback has this frame
 
 
 class _Steps:

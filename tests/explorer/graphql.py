@@ -104,6 +104,10 @@ class Book(relay.Node):
         return info.context["loaders"].names.load(self.id)  # type: ignore[no-any-return]  # a future, which is awaited
 
 
+class SourceError(Exception):
+    """What a source of items ends with."""
+
+
 @strawberry.type
 class Query:
     @strawberry.field
@@ -119,6 +123,12 @@ class Query:
         for key in (1, 2):
             await info.context["loaders"].names.load(key)
             yield Book(id=key, author_id=key)
+
+    @strawberry.field
+    async def failing(self) -> strawberry.Streamable[Book]:
+        for key in (1, 2):
+            yield Book(id=key, author_id=key)
+        raise SourceError
 
 
 @strawberry.type
@@ -254,9 +264,12 @@ async def subscriptions(world: World) -> None:
     await world.answered()
 
 
-async def in_parts(world: World, schema: strawberry.Schema) -> None:
-    query = "{ books @stream(initialCount: 1) { title ... @defer { author { name } } } later @stream { title } }"
+PARTS = "{ books @stream(initialCount: 1) { title ... @defer { author { name } } } later @stream { title } }"
 
+
+async def in_parts(
+    world: World, schema: strawberry.Schema, query: str = PARTS, names: int = 8, *permitted: type[Exception]
+) -> None:
     async def receive() -> int:
         """How many names came."""
         async with Shop(world) as shop:
@@ -281,7 +294,8 @@ async def in_parts(world: World, schema: strawberry.Schema) -> None:
             judged(world, None, result.initial_result.errors, None)
         return str([parts[0].data, parts[1:]]).count("name ")
 
-    world.ask(receive(), 8)
+    world.lost_with_a_task += (RuntimeError,)  # a stream says that its source was cancelled
+    world.ask(receive(), names, *permitted)
     await world.answered()
 
 
@@ -291,6 +305,10 @@ async def parts_as_they_come(world: World) -> None:
 
 async def parts_early(world: World) -> None:
     await in_parts(world, early)
+
+
+async def parts_of_a_source_that_fails(world: World) -> None:
+    await in_parts(world, early, "{ failing @stream { title } }", 2, SourceError)
 
 
 present: ContextVar[World] = ContextVar("present")
@@ -374,6 +392,7 @@ SCRIPTS = (
     subscriptions,
     parts_as_they_come,
     parts_early,
+    parts_of_a_source_that_fails,
     asgi,
     asgi_with_a_faulty_factory,
     fastapi,
