@@ -138,8 +138,12 @@ def _fields(formatter: logging.Formatter, record: logging.LogRecord) -> dict[str
 
 
 def is_worth_a_line(record: logging.LogRecord) -> bool:
-    """Whether it is no client that left while an event was on its way to it, which Strawberry reports as an error."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], WebSocketDisconnected)
+    """Whether it is no client that left while an event was on its way to it, which Strawberry reports as an error.
+
+    It sees that itself, or has it from Starlette, where it is a `RuntimeError`.
+    """
+    error = None if record.exc_info is None else record.exc_info[1]
+    return not isinstance(error, WebSocketDisconnected) and "once a close message has been sent" not in str(error)
 
 
 def set_up(how: str) -> None:

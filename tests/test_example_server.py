@@ -282,7 +282,15 @@ async def test_a_name_of_an_operation_cannot_make_lines_of_its_own(caplog: pytes
             assert len(line) < 600
 
 
-@pytest.mark.parametrize(("error", "worth"), [(WebSocketDisconnected(), False), (RuntimeError(), True), (None, True)])
+@pytest.mark.parametrize(
+    ("error", "worth"),
+    [
+        (WebSocketDisconnected(), False),
+        (RuntimeError('Cannot call "send" once a close message has been sent.'), False),
+        (RuntimeError("another"), True),
+        (None, True),
+    ],
+)
 def test_a_client_that_leaves_while_an_event_is_sent_to_it_is_no_error(error: Exception | None, worth: bool) -> None:
     exc_info = None if error is None else (type(error), error, None)
     record = logging.LogRecord("strawberry.ws.task", logging.ERROR, "", 1, "Exception in worker task", (), exc_info)

@@ -249,3 +249,76 @@ async def test_a_type_is_known_by_what_it_is_and_not_by_its_name() -> None:
     fast, slow = await answers(both, query, Shelf)
     assert fast.data == {"things": [{"digits": "1"}, {"digits": "2"}]}
     assert fast.log.batches == slow.log.batches == [("by_ten", [1, 2])]
+
+
+class Shared(Loaders):
+    """One object in two places; what is asked about it fails, each time anew."""
+
+    one: "Item"
+
+    def __init__(self) -> None:
+        self.log = Log()
+
+    @dataloader
+    async def words(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("words", ids))
+        await asyncio.sleep(0.25)
+        raise ConnectionError(f"call {self.log.count} failed")
+
+    @dataloader(max_batch_size=2)
+    async def items(self, ids: list[int]) -> list["Item"]:
+        self.log.batches.append(("items", ids))
+        await asyncio.sleep(1)
+        return [self.one if key == 1 else Item(id="none" if key == 2 else key) for key in ids]  # type: ignore[arg-type]  # what is tested
+
+
+@strawberry.type
+class Item:
+    id: int
+    word: str | None = relation(Shared.words, lambda _: 5)
+
+
+@strawberry.type
+class Holder:
+    number: int
+    item: Item
+    later: Item | None = relation(Shared.items, "number")
+    next: Item | None = relation(Shared.items, lambda holder: holder.number + 2)
+
+
+@strawberry.type
+class Holders:
+    @strawberry.field
+    def holders(self) -> list[Holder | None]:
+        Shared.one = Item(id=1)
+        return [Holder(number=1, item=Shared.one), Holder(number=2, item=Item(id=7))]
+
+
+TWICE = schemas(Holders, Shared)
+
+
+async def test_an_object_that_failed_in_one_place_is_asked_about_in_another_that_was_not_looked_at() -> None:
+    fast, slow = await answers(TWICE, "{ holders { item { word } later { id word } } }", Shared)
+    assert fast.data["holders"] == [
+        {"item": {"word": None}, "later": {"id": 1, "word": None}},
+        {"item": {"word": None}, "later": None},
+    ]
+    assert fast.errors == slow.errors
+    for answer in (fast, slow):
+        assert sorted(answer.log.batches) == [("items", [1, 2]), ("words", [5]), ("words", [5])]
+
+
+async def test_keys_of_two_relations_are_asked_for_object_by_object_whatever_stands_between_them() -> None:
+    fast, slow = await answers(TWICE, "{ holders { next { id } number item { id } later { id } } }", Shared)
+    assert fast.log.batches == slow.log.batches == [("items", [3, 1]), ("items", [4, 2])]
+
+
+async def test_a_query_that_is_cancelled_when_its_list_is_completed_early_leaves_nothing() -> None:
+    for schema in TWICE:
+        shared = Shared()
+        query = "{ holders { item { word } later { id word } } }"
+        operation = asyncio.ensure_future(schema.execute(query, context_value={"loaders": shared}))
+        await asyncio.sleep(1.1)
+        operation.cancel()
+        await asyncio.wait([operation], timeout=60)
+        assert operation.cancelled()

@@ -80,6 +80,19 @@ class Shop(Loaders):
         await asyncio.sleep(0.5)
         return ["dear" if number == 2 else number for number in numbers]
 
+    @dataloader(max_batch_size=1)
+    async def same_box(self, numbers: list[int]) -> list["Box"]:
+        await asyncio.sleep(numbers[0] * 10)
+        return [THE_BOX for _ in numbers]
+
+    @dataloader
+    async def awaitables(self, numbers: list[int]) -> list[Any]:
+        self.log.batches.append(("awaitables", numbers))
+        futures = [asyncio.get_running_loop().create_future() for _ in numbers]
+        futures[0].set_result("there")
+        futures[1].cancel()
+        return futures
+
     @dataloader(cache=False)
     async def shelves(self, keys: list[int]) -> list[Any]:
         await self.fetch("shelves", keys)
@@ -96,6 +109,9 @@ class Box:
     number: int
     one_name: str | None = relation(Shop.names, lambda _: 5)
     one_fresh: str | None = relation(Shop.fresh, lambda _: 5)
+
+
+THE_BOX = Box(number=5)
 
 
 @strawberry.type
@@ -119,6 +135,8 @@ class Row:
     by_repr: str | None = relation(Shop.by_repr, "key")
     single: str | None = relation(Shop.single, "key")
     lists: str | None = relation(Shop.by_repr, lambda row: [row.number])
+    same_box: Box | None = relation(Shop.same_box, "number")
+    awaitable: str | None = relation(Shop.awaitables, "number")
     price: int = relation(Shop.prices, "number")
     shelf: relay.ListConnection[Item] | None = relation(Shop.shelves, "number")
 
@@ -174,11 +192,12 @@ BOTH = schemas(Query, Shop)
 
 @pytest.mark.parametrize("broken", [{1}, {2}, {3}, {1, 2}, {2, 3}, set()])
 @pytest.mark.parametrize("field", ["oneName", "oneFresh"])
+@pytest.mark.parametrize("box", ["box", "sameBox"])
 async def test_a_key_that_is_asked_for_again_at_the_same_place_has_its_own_outcome(
-    field: str, broken: set[int], monkeypatch: pytest.MonkeyPatch
+    box: str, field: str, broken: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Shop, "broken", frozenset(broken))
-    fast, slow = await same(BOTH, f"{{ rows {{ box {{ {field} }} }} }}", Shop)
+    fast, slow = await same(BOTH, f"{{ rows {{ {box} {{ {field} }} }} }}", Shop)
     assert fast.log.batches == slow.log.batches
     assert fast.took == slow.took
     assert fast.errors == slow.errors
@@ -243,6 +262,19 @@ async def test_what_a_property_makes_anew_is_asked_about_once(
     fast, slow = await same(BOTH, f"{{ models {{ {made} {{ {inner} }} name }} }}", Shop)
     assert fast.log.batches == slow.log.batches
     assert fast.took == slow.took == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+async def test_a_value_that_could_be_awaited_is_not(times: int) -> None:
+    query = f"{{ {' '.join(f'a{n}: rows {{ awaitable }}' for n in range(times))} }}"
+    for schema in BOTH:
+        shop = Shop()
+        async with shop:
+            for _ in range(times):  # the second time they are cached
+                result = await schema.execute(query, context_value={"loaders": shop})
+                assert result.data is not None
+                assert [row["awaitable"][:8] for row in result.data["a0"]] == ["<Future "] * 4
+        assert {name for name, _ in shop.log.batches} == {"awaitables"}
 
 
 async def test_a_coroutine_that_a_property_makes_anew_is_closed() -> None:

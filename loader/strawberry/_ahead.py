@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from loader.observe import asked_from
 from loader.strawberry._keys import Sought, UnfitError, collect, in_order
 from loader.strawberry._places import place_in_query
-from loader.strawberry._relation import seen
+from loader.strawberry._relation import seen, unless_awaitable
 from loader.strawberry._several import UNKNOWN, Pending, Several, names_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from loader import DeclaredLoader
     from loader.strawberry._asked import Asked, Place, Required
-    from loader.strawberry._keys import Names, Want
+    from loader.strawberry._keys import Above, Names, Want
     from loader.strawberry._operation import Operation
 
     Wanted = dict[DeclaredLoader[Any, Any, Any], list[tuple[Sought, list[Hashable]]]]
@@ -102,12 +102,14 @@ class Ahead:
 
     # -- asking ------------------------------------------------------------------------------------------------
 
-    def _look(self, values: Sequence[Any], required: Required, place: Place, names: Names) -> None:
-        """Ask for what is asked of some values, down to where it has to be loaded first."""
+    def _look(
+        self, values: Sequence[Any], required: Required, place: Place, names: Names, above: Above | None = None
+    ) -> None:
+        """Ask for what is asked of some values, down to where it has to be loaded first; `above` brought them."""
         wanted: Wanted = {}
         known: dict[Want, Any] = {}
         before = len(self._sought)
-        self._want(values, required, place, names, wanted, known)
+        self._want(values, required, place, names, wanted, known, above)
         just_sought = self._sought[before:]
         for loader, each_sought in wanted.items():
             missing = sum(len(cache_keys) for _, cache_keys in each_sought)
@@ -126,6 +128,7 @@ class Ahead:
         names: Names,
         wanted: Wanted,
         known: dict[Want, Any],
+        above: Above | None,
     ) -> None:
         """Put what has to be loaded into `wanted`, and what is there into `known`.
 
@@ -137,6 +140,7 @@ class Ahead:
         for (asked, below), sought in found.items():
             relation = asked.relation
             loader = self._operation.loader(relation.declaration, relation.parameters(asked.arguments))
+            sought.above = above
             sought.settle(loader._cache_key_fn)
             if asked.required == (True,) and relation.paging is None and not sought.all_ask:
                 raise UnfitError  # None where there has to be an object
@@ -152,7 +156,8 @@ class Ahead:
             if there:
                 outcomes = self._ask(loader, sought, there)
                 known.update({(asked, below, cache_key): outcome for cache_key, outcome in outcomes.items()})
-                self._want([*outcomes.values()], asked.required, asked.place, below, wanted, known)
+                values = [*outcomes.values()]
+                self._want(values, asked.required, asked.place, below, wanted, known, (sought, [*outcomes]))
 
     def _ask_in_order(
         self,
@@ -192,15 +197,16 @@ class Ahead:
     def _go_on(self, sought: Sought, there: dict[Hashable, Any]) -> None:
         """Ask for what is asked below values that turned out to be there: failures, and what was primed meanwhile."""
         if there:
-            self._look([*there.values()], sought.asked.required, sought.asked.place, sought.names)
+            asked = sought.asked
+            self._look([*there.values()], asked.required, asked.place, sought.names, (sought, [*there]))
 
     def _arrived(self, future: asyncio.Future[list[Any]]) -> None:
         sought, cache_keys = self._asked.pop(future)
         if self.ended.done() or future.cancelled():
             return
         try:
-            asked = sought.asked
-            self._look(self._put(sought, cache_keys, future.result()), asked.required, asked.place, sought.names)
+            asked, above = sought.asked, (sought, cache_keys)
+            self._look(self._put(*above, future.result()), asked.required, asked.place, sought.names, above)
             ends = not self._asked
         except BaseException:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             ends = True
@@ -213,8 +219,15 @@ class Ahead:
         asked = sought.asked
         if asked.relation.paging is not None:
             outcomes = asked.relation.paging.connections(outcomes, asked.arguments)
+        if any(hasattr(kind, "__await__") for kind in set(map(type, outcomes))):
+            outcomes = [unless_awaitable(outcome, self._done(outcome)) for outcome in outcomes]
         self._put_down(sought, dict(zip(cache_keys, outcomes, strict=True)))
         return outcomes
+
+    def _done(self, outcome: Any) -> asyncio.Future[Any]:
+        future = self.ended.get_loop().create_future()
+        future.set_result(outcome)
+        return future
 
     def _put_down(self, sought: Sought, outcomes: dict[Hashable, Any]) -> None:
         came_to = sought.came_to(outcomes)
@@ -222,11 +235,17 @@ class Ahead:
         if known.keys().isdisjoint(came_to) and not any(map(_is_special, outcomes.values())):
             known.update(came_to)
             return
-        place = (*names_of(self._path), *sought.names)
+        if self._operation.trail is None:
+            self._operation.trail = {}
+        above = names_of(self._path)
+        place = (*above, *sought.names)
+        if sought.above is not None:
+            above = (*above, *sought.above[0].names)
+        askers = sought.askers_above()
         for each, outcome in came_to.items():
             before = known.setdefault(each, outcome)
             if before is not outcome or _is_special(outcome):
-                known[each] = Several.with_one_more(before, outcome, place)
+                known[each] = Several.with_one_more(before, outcome, place, above, askers)
 
 
 class _Ended(asyncio.Future[None]):

@@ -12,12 +12,14 @@ from loader.strawberry._asked import Attribute
 from loader.strawberry._relation import asks_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 
     from loader.strawberry._asked import Asked, Node, Place, Required
 
     Names = tuple[str, ...]
     """Where in a list's items something is asked: the names that lead there."""
+
+    Above = tuple["Sought", Sequence[Hashable]]
 
     Want = tuple[Asked, Names, Hashable]
     """A relation, the place that asks, and the cache key."""
@@ -40,13 +42,15 @@ class Sought:
         cache_keys: The cache key of each; where it asks for nothing, one that is not among `keys`.
         keys: The keys, each once, by cache key.
         all_ask: Whether each object asks for something.
+        above: What brought the objects, and the cache keys that it brought them for; None if the list has them itself.
     """
 
-    __slots__ = ("_by_key", "_found", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
+    __slots__ = ("_by_key", "_found", "above", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
 
     def __init__(self, asked: Asked, names: Names) -> None:
         self.asked = asked
         self.names = names
+        self.above: Above | None = None
         self.objects: list[Any] = []
         self.cache_keys: list[Any] = []
         self.keys: dict[Hashable, Any] = {}
@@ -91,6 +95,13 @@ class Sought:
             for each, cache_key in zip(self.objects, self.cache_keys, strict=True):
                 self._by_key.setdefault(cache_key, []).append(id(each))
         return {each: outcome for cache_key, outcome in outcomes.items() for each in self._by_key[cache_key]}
+
+    def askers_above(self) -> Collection[int] | None:
+        """The identities of the objects that these were brought for; None if the list has them itself."""
+        if self.above is None:
+            return None
+        sought, cache_keys = self.above
+        return sought.came_to(dict.fromkeys(cache_keys)).keys()
 
     def by_object(self) -> dict[int, Hashable]:
         """The cache keys by the identity of the objects."""

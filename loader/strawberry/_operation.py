@@ -32,11 +32,13 @@ class Operation:
             parameters, the outcome for each object, by its identity. It is full only while that list is completed,
             which never waits.
         asked: The futures that relations have returned for that list; None while there is none.
+        trail: For each place whose relation was asked for such a list, the identity of the last object that asked;
+            kept where it matters, which is where one object came to one place at several times, or failed.
         left: Whether the last hook is over while results are still to come: then the executor closes the operation.
         finished: Whether the executor has nothing more to do.
     """
 
-    __slots__ = ("_event", "_observers", "asked", "context", "finished", "left", "planned", "scope")
+    __slots__ = ("_event", "_observers", "asked", "context", "finished", "left", "planned", "scope", "trail")
 
     def __init__(self, context: Any, observers: Sequence[Observer] = ()) -> None:
         self._observers = observers
@@ -44,6 +46,7 @@ class Operation:
         self.context = context
         self.planned: Mapping[Any, Mapping[Any, Any]] = {}
         self.asked: list[Future[Any]] | None = None
+        self.trail: dict[tuple[str, ...], int] | None = None
         self.left = False
         self.finished = False
         self._event: Scope | None = None

@@ -22,7 +22,7 @@ from loader.observe import asked_from
 from loader.strawberry._connection import paging_of
 from loader.strawberry._operation import current_operation, declared_in
 from loader.strawberry._places import place_of_field
-from loader.strawberry._several import UNKNOWN, Pending, Several
+from loader.strawberry._several import UNKNOWN, Pending, Several, names_of
 
 if TYPE_CHECKING:
     import asyncio
@@ -269,9 +269,11 @@ class RelationField(StrawberryField):
             except (KeyError, TypeError):
                 pass  # it is not planned, or an argument is not hashable
             else:
+                if operation.trail is not None:
+                    operation.trail[names_of(info.path)] = id(source)
                 if type(outcome) is not Several:
                     return outcome
-                outcome = outcome.at(info.path)
+                outcome = outcome.at(info.path, operation.trail or {})
                 if type(outcome) is Pending:
                     key = outcome.key  # found anew it may be another one
                 elif outcome is not UNKNOWN:
@@ -288,7 +290,8 @@ class RelationField(StrawberryField):
         else:
             value = loader.load(key)
         if value.done() and self.paging is None:
-            return value.result()  # at once, as the plan has it: a future would take turns of the loop to be awaited
+            # At once, as the plan has it: a future would take turns of the loop to be awaited.
+            return unless_awaitable(value.result(), value)
         value.add_done_callback(seen)
         if operation.asked is not None:
             operation.asked.append(value)
@@ -306,6 +309,11 @@ class RelationField(StrawberryField):
     @cached_property
     def _never_null_list(self) -> bool:
         return isinstance(self.type, StrawberryList)
+
+
+def unless_awaitable(value: Any, future: asyncio.Future[Any]) -> Any:
+    """A value, or a future of it if it could be awaited itself, which GraphQL would do with what a field returns."""
+    return future if hasattr(type(value), "__await__") else value
 
 
 def seen(future: asyncio.Future[Any]) -> None:
