@@ -413,6 +413,9 @@ async def test_every_method_takes_the_keys_that_load_takes() -> None:
     loader.clear_many([one, two])
     await loader.load_many([two, one])
     assert backend.batches == [[two], [one], [two, one]]
+    again = loader.load(same)
+    assert loader.load(one) is again  # finished, for whoever asks
+    assert again.result() == "v1"
 
 
 @pytest.mark.every_loop
