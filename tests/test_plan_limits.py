@@ -140,13 +140,32 @@ async def test_what_is_no_exception_ends_the_query_as_it_does_without_a_plan(fai
             operation.result()
 
 
+async def test_what_is_no_exception_ends_a_list_before_anything_is_loaded() -> None:
+    class Odd(Box):
+        def __getattribute__(self, name: str) -> Any:
+            if name == "books":
+                raise BrokenOffError
+            return super().__getattribute__(name)
+
+    @strawberry.type
+    class Odds:
+        @strawberry.field
+        def odds(self) -> list[Box]:
+            return [Odd(books=None)]
+
+    for schema in schemas(Odds, Shelf):
+        with pytest.raises(BrokenOffError):
+            await schema.execute("{ odds { books { author { name } } } }", context_value={"loaders": Shelf()})
+
+
+@pytest.mark.parametrize("where", ["attribute", "key"])
 @pytest.mark.parametrize("fails", [KeyboardInterrupt, SystemExit])
-def test_an_interrupt_leaves_through_the_loop(fails: type[BaseException]) -> None:
+def test_an_interrupt_leaves_through_the_loop(fails: type[BaseException], where: str) -> None:
     for schema in BOTH:
         with pytest.raises(fails):
             asyncio.run(
                 schema.execute(
-                    "{ books { author { name } } }", context_value={"loaders": Shelf(fails("stop"), "attribute")}
+                    "{ books { author { name word } } }", context_value={"loaders": Shelf(fails("stop"), where)}
                 )
             )
 

@@ -71,9 +71,11 @@ class Ahead:
         self.ended = _Ended(self._asked, loop=loop)
         try:
             self._look(values, required, place, ())
-        except Exception:  # noqa: BLE001  # whatever it is, the field that it is about raises it, at its own path
+        except BaseException as error:
             self.ended.cancel()
-            return False
+            if isinstance(error, Exception):
+                return False  # whatever it is, the field that it is about raises it, at its own path
+            raise
         return bool(self._asked or self.planned)
 
     def give_up(self) -> None:
@@ -83,20 +85,20 @@ class Ahead:
 
     def _end(self) -> None:
         """Complete the list, with what is there."""
-        for future, (sought, cache_keys) in self._asked.items():
-            if future.done():
-                with suppress(Exception):  # whatever it is, the field that it is about raises it
-                    self._put(sought, cache_keys, future.result())
-            else:
-                self._put_down(sought, {cache_key: Pending(sought.keys[cache_key]) for cache_key in cache_keys})
         try:
+            for future, (sought, cache_keys) in self._asked.items():
+                if future.done():
+                    with suppress(Exception):  # as above
+                        self._put(sought, cache_keys, future.result())
+                else:
+                    self._put_down(sought, {cache_key: Pending(sought.keys[cache_key]) for cache_key in cache_keys})
             self.completed = self._complete(self.planned)
             self.ended.set_result(None)
         except BaseException as error:
             self.ended.set_exception(error)  # it is the list's
             seen(self.ended)
             if isinstance(error, KeyboardInterrupt | SystemExit):
-                raise  # as a task does
+                raise  # as above
         self._sought.clear()
         _leave(self._asked)
 
@@ -208,6 +210,8 @@ class Ahead:
             asked, above = sought.asked, (sought, cache_keys)
             self._look(self._put(*above, future.result()), asked.required, asked.place, sought.names, above)
             ends = not self._asked
+        except (KeyboardInterrupt, SystemExit):
+            raise  # through the loop, as from a task
         except BaseException:  # noqa: BLE001  # whatever it is, the executor comes upon it when it completes the list now
             ends = True
         del future  # an exception that it holds is raised below, and its traceback would hold it
