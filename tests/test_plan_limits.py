@@ -24,10 +24,12 @@ class Row:
 
     def __init__(self, fails: BaseException, where: str, number: int) -> None:
         self.fails, self.where, self.number = fails, where, number
+        self.reads = 0
 
     @property
     def name(self) -> str:
-        if self.where == "attribute":
+        self.reads += 1
+        if self.where == "attribute" or (self.where == "second read" and self.reads == 2):
             raise self.fails
         return f"name {self.number}"
 
@@ -158,10 +160,10 @@ async def test_what_is_no_exception_ends_a_list_before_anything_is_loaded() -> N
             await schema.execute("{ odds { books { author { name } } } }", context_value={"loaders": Shelf()})
 
 
-@pytest.mark.parametrize("where", ["attribute", "key"])
+@pytest.mark.parametrize("where", ["attribute", "key", "second read"])
 @pytest.mark.parametrize("fails", [KeyboardInterrupt, SystemExit])
 def test_an_interrupt_leaves_through_the_loop(fails: type[BaseException], where: str) -> None:
-    for schema in BOTH:
+    for schema in BOTH[:1] if where == "second read" else BOTH:  # without a plan it is read once
         with pytest.raises(fails):
             asyncio.run(
                 schema.execute(
