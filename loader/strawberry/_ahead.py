@@ -99,8 +99,9 @@ class Ahead:
             seen(self.ended)
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise  # as above
-        self._sought.clear()
-        _leave(self._asked)
+        finally:
+            self._sought.clear()
+            _leave(self._asked)
 
     # -- asking ------------------------------------------------------------------------------------------------
 

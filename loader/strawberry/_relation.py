@@ -264,13 +264,13 @@ class RelationField(StrawberryField):
             )
         key: Any = UNKNOWN
         if operation.planned:
+            if operation.trail is not None:
+                operation.trail[names_of(info.path)] = id(source)
             try:
                 outcome = operation.planned[(self, *kwargs.items()) if kwargs else self][id(source)]
             except (KeyError, TypeError):
                 pass  # it is not planned, or an argument is not hashable
             else:
-                if operation.trail is not None:
-                    operation.trail[names_of(info.path)] = id(source)
                 if type(outcome) is not Several:
                     return outcome
                 outcome = outcome.at(info.path, operation.trail or {})
