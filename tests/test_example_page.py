@@ -226,9 +226,14 @@ async def test_however_often_a_flight_is_delayed_the_statistics_are_refreshed_on
         await expect(page.locator("#freshness")).to_have_text("Up to date")
         await expect(page.locator("#lines tbody tr[data-status=delayed]").first).to_contain_text("Delayed")
         await expect(page.locator("#routes tr[data-delayed]").first).to_be_visible()
-        age = float((await page.locator("#age").inner_text()).removesuffix(" s"))
+
+        async def age() -> float:
+            return float((await page.locator("#age").inner_text()).removesuffix(" s"))
+
+        while (at_first := await age()) >= statistics.BURST:  # noqa: ASYNC110  # that of the statistics before; a page tells nobody
+            await asyncio.sleep(0.1)
         await asyncio.sleep(4.5)  # in which another refresh would come
-        assert float((await page.locator("#age").inner_text()).removesuffix(" s")) > age
+        assert await age() > at_first
         await expect(page.locator("#refreshes")).to_have_text("1")
 
 
