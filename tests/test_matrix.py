@@ -137,7 +137,7 @@ def test_the_oldest_has_the_lowest_versions_and_the_others_the_newest_where_the_
     assert library.extras == older.extras == newer.extras == "asgi,fastapi,otel,prometheus,redis,sqlalchemy"
     assert demo.extras == "demo"
     assert {"strawberry-graphql==0.328.3", "starlette==0.40", "opentelemetry-api==1.30"} < set(library.constraints)
-    assert {"strawberry-graphql==0.341.2", "uvicorn==0.51"} < set(demo.constraints)
+    assert {"strawberry-graphql==0.341.2", "uvicorn==0.52.1"} < set(demo.constraints)
     assert older.constraints == newer.constraints == []
     assert older.wanted == library.wanted
     assert {"pytest", "hypothesis", "asyncpg"} < {Requirement(line).name for line in older.wanted}
