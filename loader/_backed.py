@@ -21,6 +21,7 @@ from loader._entries import NOTHING, Entry, Found, Namespace
 from loader._key_text import key_text
 from loader._results import BatchFunction, Shape
 from loader._value_type import value_type
+from loader._waiters import failed
 from loader.errors import SecondLevelError
 
 if TYPE_CHECKING:
@@ -292,7 +293,7 @@ class Backed:
 
     def _kept(self, cache_key: Hashable, outcome: Any) -> tuple[float, Any]:
         """For how long an outcome is kept, and as what: it is encoded before anybody can change it."""
-        if isinstance(outcome, BaseException) or self._is_cleared(cache_key):
+        if failed(outcome) or self._is_cleared(cache_key):
             return 0, NOTHING
         if outcome is NOTHING:
             return self._missing_fresh_for, NOTHING

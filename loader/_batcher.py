@@ -17,7 +17,7 @@ from loader._histogram import SECONDS, SIZES, Histogram, Recorder
 from loader._hooks import everywhere, observers_here
 from loader._loops import home_loop, start_task
 from loader._results import BatchFunction, _short
-from loader._waiters import answer, failure
+from loader._waiters import answer, failed, failure
 from loader._waits import Wait, Work, current_work
 from loader._work import capture_context, waiting_for
 from loader.errors import (
@@ -289,7 +289,7 @@ class Batcher(Generic[T, R]):
             outcomes = await self._add_many(list(items), entries)
         if not return_exceptions:
             for outcome in outcomes:
-                if isinstance(outcome, BaseException):
+                if failed(outcome):
                     raise outcome
         return outcomes
 
@@ -605,7 +605,7 @@ class Batcher(Generic[T, R]):
     def _answer(self, batch: _Batch[T, R], outcomes: list[R | BaseException]) -> None:
         entries, batch.entries = batch.entries, []
         for entry, outcome in zip(entries, outcomes, strict=False):  # no entry is left after a time-out
-            self._failures += isinstance(outcome, BaseException) and not entry.future.done()
+            self._failures += failed(outcome) and not entry.future.done()
             answer(entry.future, outcome)
 
     def _fail(self, entries: list[_Entry[T, R]], error: BaseException) -> list[Future[R]]:

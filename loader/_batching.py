@@ -382,6 +382,11 @@ class Batching:
         if batch.state is BatchState.ENDED:
             return  # it was timed out or closed, and its function took no notice
         callers = batch.callers
+        if len(outcomes) != len(callers.futures):
+            raise BatchResultError(
+                f"{self.name}: keys have become equal while their batch was under way. What a key is equal to must "
+                "not change: load immutable keys, or give the loader a cache_key_fn that makes one of what they are"
+            )
         kept = outcomes
         if batch.clears != self._clears:
             # What was cleared meanwhile may have changed since it was read.
@@ -423,15 +428,19 @@ class Batching:
         if batch.clears == self._clears and len(waiting) == len(keys):
             waiting.clear()  # they are the same keys: none was cleared, and no other batch is under way
         else:
-            for key in keys:
-                if waiting.get(key) is batch:
-                    del waiting[key]
+            try:
+                for key in keys:
+                    if waiting.get(key) is batch:
+                        del waiting[key]
+            except Exception:  # noqa: BLE001  # a key is not hashable any more: its callers get that error, or another
+                waiting.clear()  # nothing here can be relied on: what is under way is asked for again
         if batch.watch is not None:
             batch.watch.finished(error, batch.asked_by)
 
     def _fail(self, batch: Batch, error: BaseException) -> None:
         """Answer everybody who still waits with an exception."""
         if batch.state is BatchState.ENDED:
+            batch.callers.fail_all(error)  # who is left, where answering itself failed: with the hash of a key, say
             if isinstance(error, Exception):
                 self._report(batch, error)
             return

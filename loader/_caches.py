@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Hashable, Iterator, MutableMapping
 from typing import Any, Protocol
 
-from loader._waiters import answer
+from loader._waiters import answer, failed
 
 
 class CacheObject(Protocol):
@@ -61,7 +61,7 @@ class _ObjectMapping(MutableMapping[Hashable, Any]):
     def __setitem__(self, key: Hashable, outcome: Any) -> None:
         future = asyncio.get_running_loop().create_future()
         answer(future, outcome)
-        if isinstance(outcome, BaseException):
+        if failed(outcome):
             future.exception()  # it is kept to be looked up, not to be awaited: asyncio need not miss that
         self._cache.set(key, future)
 

@@ -16,7 +16,7 @@ from loader._batching import Batching, _watching
 from loader._caches import as_mapping
 from loader._dispatch import Settle, boolean, seconds, string, whole_number
 from loader._results import RAISE, BatchFunction, Shape
-from loader._waiters import Group
+from loader._waiters import Group, failed
 from loader._waits import current_work, under_way
 
 if TYPE_CHECKING:
@@ -308,11 +308,7 @@ class DataLoader(Batching, Generic[K, V]):
             cache_key = self._hashable(key)
             if cache_key in self._answered:
                 return self._answered[cache_key]
-        if (
-            get_ident() != self._thread or not self._loop.is_running()
-            if _asking_is_dear
-            else _get_running_loop() is not self._loop
-        ):
+        if get_ident() != self._thread or not self._loop.is_running() if _asking_is_dear else _get_running_loop() is not self._loop:
             self._come_home()
         batch: Batch | None
         if cache_key in self._waiting:
@@ -468,7 +464,7 @@ class DataLoader(Batching, Generic[K, V]):
         if self._values is None:
             return default
         outcome = self._values.get(self._hashable(key), default)
-        return default if isinstance(outcome, BaseException) else outcome
+        return default if failed(outcome) else outcome
 
     def clear(self, key: K) -> None:
         """Forget what is known of `key`; a key that is not known is no error.

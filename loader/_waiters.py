@@ -18,14 +18,23 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from contextvars import Context
-    from typing import Self
+    from typing import Self, TypeGuard
+
+
+def failed(outcome: object) -> TypeGuard[BaseException]:
+    """Whether an outcome is an exception.
+
+    That is what its type says. `isinstance` would ask a proxy (a `SimpleLazyObject` of Django, a mock) for what it
+    stands for, which may fail, block, or be what no future takes.
+    """
+    return issubclass(type(outcome), BaseException)
 
 
 def answer(future: Future[Any], outcome: object) -> None:
     """Settle `future` with an outcome, unless it is done."""
     if future.done():
         return
-    if isinstance(outcome, BaseException):
+    if failed(outcome):
         future.set_exception(failure(outcome))
     else:
         future.set_result(outcome)
@@ -90,9 +99,15 @@ class Group:
         """Take the outcomes of `keys`, some of those that were missing; the last ones settle the future."""
         if self.future.done():
             return
+        try:
+            self._take(keys, outcomes)
+        except Exception as error:  # noqa: BLE001  # from a key, which is not hashable any more
+            answer(self.future, error)
+
+    def _take(self, keys: Mapping[Hashable, object], outcomes: Mapping[Hashable, Any]) -> None:
         if not self._return_exceptions:
             for key in keys:
-                if isinstance(outcomes[key], BaseException):
+                if failed(outcomes[key]):
                     answer(self.future, outcomes[key])
                     return
         self._missing -= len(keys)
@@ -106,11 +121,11 @@ class Group:
 
     def _finish(self, found: Mapping[Hashable, Any]) -> None:
         results = [found[key] for key in self._keys]
-        failed = [index for index, result in enumerate(results) if isinstance(result, BaseException)]
-        if failed and not self._return_exceptions:
-            answer(self.future, results[failed[0]])
+        failures = [index for index, result in enumerate(results) if failed(result)]
+        if failures and not self._return_exceptions:
+            answer(self.future, results[failures[0]])
             return
-        for index in failed:
+        for index in failures:
             results[index] = failure(results[index])
         self.future.set_result(results)
 
@@ -176,12 +191,11 @@ class Callers:
                 answer(future, outcome)
 
     def answer_all(self, outcomes: Mapping[Hashable, Any]) -> None:
-        """Settle every caller, in the order of their questions: `outcomes` has one for each key."""
+        """Settle every caller, in the order of their questions: `outcomes` has one for each key, in that order too."""
         groups = self.groups
         if self.shared or groups:
             rest = dict(groups)
-            for key, callers in self.futures.items():
-                outcome = outcomes[key]
+            for callers, outcome in zip(self.futures.values(), outcomes.values(), strict=True):
                 for future in callers if isinstance(callers, list) else (callers,):
                     if future not in groups:
                         answer(future, outcome)
@@ -191,9 +205,9 @@ class Callers:
         else:
             # The usual case, one caller for each key, and `answer` written out: its call would double the price, and to
             # ask whether a caller has left costs more than to find out.
-            futures: dict[Hashable, Any] = self.futures
-            for key, future in futures.items():
-                if isinstance(outcome := outcomes[key], BaseException):
+            futures: Iterable[Any] = self.futures.values()
+            for future, outcome in zip(futures, outcomes.values(), strict=True):
+                if issubclass(type(outcome), BaseException):
                     answer(future, outcome)
                 else:
                     try:  # noqa: SIM105  # for each key that would cost more than the rest

@@ -53,7 +53,7 @@ async def test_callers_are_answered_in_the_order_in_which_they_asked(first: str)
         ask(callers, "c", single)
     many.add_done_callback(lambda _: told.append("group"))
     single.add_done_callback(lambda _: told.append("single"))
-    callers.answer_all({"a": 1, "b": 2, "c": 3})
+    callers.answer_all({key: {"a": 1, "b": 2, "c": 3}[str(key)] for key in callers.futures})
     await asyncio.sleep(0)
     assert told == [first, *({"group", "single"} - {first})]
     assert (many.result(), single.result()) == ([1, 2], 3)
