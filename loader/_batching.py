@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextvars
-from asyncio import CancelledError, _get_running_loop
+from asyncio import BaseEventLoop, CancelledError, _get_running_loop
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -38,9 +38,15 @@ if TYPE_CHECKING:
     from loader._watching import LoaderNotes
     from loader.observe import Observer
 
-# The homes of loaders that have none: no running loop equals them, nor the lack of one.
-_NOWHERE: Any = object()
-_CLOSED: Any = object()
+
+class _NoHome:
+    """The home of a loader that has none: no running loop equals it, nor the lack of one, and no thread."""
+
+    _thread_id = None
+
+
+_NOWHERE: Any = _NoHome()
+_CLOSED: Any = _NoHome()
 
 
 class _Nothing(dict[Hashable, Any]):
@@ -51,6 +57,20 @@ class _Nothing(dict[Hashable, Any]):
 
 
 _NOTHING = _Nothing()
+
+
+class _Foreign:
+    """In which thread a loop runs that is not asyncio's own, under the name that those have it; it runs here now."""
+
+    __slots__ = ("_loop", "_thread")
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = get_ident()
+
+    @property
+    def _thread_id(self) -> int | None:
+        return self._thread if self._loop.is_running() else None
 
 
 class Batching:
@@ -98,7 +118,7 @@ class Batching:
         # Nowhere before the first load and after closing: a load at home pays for one comparison, and every other one
         # goes through `_come_home`, which has the clear errors.
         self._loop: AbstractEventLoop = _NOWHERE
-        self._thread = 0  # the thread in which the loop was running; no thread has this number
+        self._runs: Any = _NOWHERE  # the same for who asks for the thread
 
         # An outcome that is there stands in `_values`, and once it was asked for again as a finished future in
         # `_answered` too: a finished future cannot be cancelled, so one may serve any number of callers. A user's
@@ -142,7 +162,7 @@ class Batching:
             self._open = None
             self._unsent = 0
         self._loop = loop
-        self._thread = get_ident()
+        self._runs = loop if isinstance(loop, BaseEventLoop) else _Foreign(loop)
 
     def _hashable(self, key: Any) -> Hashable:
         """The cache key of `key`, known to be hashable."""
@@ -490,7 +510,7 @@ class Batching:
         if running is not self._loop and any(batch.state is not BatchState.ENDED for batch in self._batches):
             self._come_home()
         self._loop = _CLOSED
-        self._thread = 0
+        self._runs = _CLOSED
         for batch in self._batches:
             if batch.state is not BatchState.ENDED:
                 closed = LoaderClosedError(f"{self.name}: closed before this key was answered")

@@ -308,7 +308,7 @@ class DataLoader(Batching, Generic[K, V]):
             cache_key = self._hashable(key)
             if cache_key in self._answered:
                 return self._answered[cache_key]
-        if get_ident() != self._thread or not self._loop.is_running() if _asking_is_dear else _get_running_loop() is not self._loop:
+        if get_ident() != self._runs._thread_id if _asking_is_dear else _get_running_loop() is not self._loop:
             self._come_home()
         batch: Batch | None
         if cache_key in self._waiting:
@@ -554,7 +554,7 @@ def _forked() -> None:
 
 _asking_is_dear = sys.version_info < (3, 12)
 """Whether to ask which loop runs makes a call of the system, to tell a fork: a fifth of a load. It is then enough that
-the loader's loop runs, and in this thread."""
+the loader's loop runs, and in this thread; and loops are not asked for that by a method, which is 5 % of a load."""
 getattr(os, "register_at_fork", lambda **_: None)(after_in_child=_forked)  # which Windows lacks
 
 
