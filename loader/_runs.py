@@ -532,7 +532,7 @@ class Trigger(Closing, Generic[T]):
                 answer.close()
                 raise TypeError("on_error returned a coroutine, which nobody awaits: it must be a plain function")
         except Exception as second:  # noqa: BLE001  # whatever a callback raises must not stop the next run
-            fallback_report(loop, f"{self!r}: on_error raised for {error!r}", second)
+            fallback_report(loop, f"{self!r}: on_error raised for {type(error).__name__}", second)
 
     def _holders(self) -> tuple[Run[T], ...]:
         return () if self._current is None else (self._current,)

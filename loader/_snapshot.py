@@ -420,7 +420,7 @@ class Snapshot(Generic[T]):
 
     def _failed(self, error: BaseException) -> None:
         if not isinstance(error, Exception):
-            cause, error = error, RunCancelledError(f"{self!r}: the load ended with {error!r}")
+            cause, error = error, RunCancelledError(f"{self!r}: the load ended with {type(error).__name__}")
             error.__cause__ = cause
         self._loading = None
         self._last_error = error

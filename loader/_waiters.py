@@ -48,13 +48,13 @@ def failure(error: BaseException) -> Exception:
     """
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    name = type(error).__name__
+    name = type(error).__name__  # its text may fail
     if name == "CancelledError":
         safe: Exception = BatchCancelledError(
             "the batch function was cancelled from within (a task, a driver or a pool that it waited for)"
         )
     else:
-        safe = BatchFailedError(f"the batch function ended with {name}: {error}")
+        safe = BatchFailedError(f"the batch function ended with {name}, the __cause__ of this")
     safe.__cause__ = error
     return safe
 

@@ -156,7 +156,7 @@ class Call(Work, Generic[T]):
         """The exception for the callers: a CancelledError or a SystemExit would end them as well."""
         if isinstance(error, Exception):
             return error
-        how = "was cancelled" if error is None else f"ended with {error!r}"
+        how = "was cancelled" if error is None else f"ended with {type(error).__name__}"
         failure = RunCancelledError(f"the run of {self.owner!r} {how}; nobody cancelled its callers")
         failure.__cause__ = error
         return failure

@@ -8,11 +8,22 @@ from unittest.mock import Mock
 
 import pytest
 
-from loader import Batcher, BatchResultError, DataLoader
+from loader import (
+    Batcher,
+    BatchFailedError,
+    BatchResultError,
+    DataLoader,
+    Debouncer,
+    LoaderError,
+    RunCancelledError,
+    SingleFlight,
+    Snapshot,
+)
 from loader.second_level import MemoryCache
+from loader.streams import conflate
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
 
 class Lazy:
@@ -96,6 +107,94 @@ async def test_so_it_is_with_results_of_a_batcher(kind: str) -> None:
     async with Batcher(handle, max_batch_size=3) as batcher, asyncio.timeout(10):
         assert await batcher.submit(1) is odd
         assert all(value is odd for value in await batcher.submit_many([2, 3]))
+
+
+async def test_so_it_is_with_values_of_a_stream(kind: str) -> None:
+    odd = ODD[kind]
+
+    async def source() -> AsyncIterator[Any]:
+        yield odd
+
+    async with conflate(source()) as values, asyncio.timeout(10):
+        assert [value is odd async for value in values] == [True]
+
+
+class MuteError(Exception):
+    """One that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("it has no text")
+
+    __repr__ = __str__
+
+
+class MuteExit(BaseException):
+    """The same, of the kind that callers get another exception for."""
+
+    def __str__(self) -> str:
+        raise ZeroDivisionError("it has no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("error", [MuteError, MuteExit])
+@pytest.mark.parametrize("how", ["raises", "returns", "yields"])
+async def test_an_exception_that_cannot_be_shown_reaches_its_callers(error: type[BaseException], how: str) -> None:
+    async def raises(_: list[int]) -> list[Any]:
+        raise error
+
+    async def returns(keys: list[int]) -> list[Any]:
+        return [error() for _ in keys]
+
+    async def yields(keys: list[int]) -> AsyncIterator[tuple[int, Any]]:
+        for key in keys:
+            yield key, error()
+
+    function: Any = {"raises": raises, "returns": returns, "yields": yields}[how]
+    loader = DataLoader[int, Any](function)
+    callers = [loader.load(1), loader.load(2), loader.load(2), loader.load_many([3])]
+    if how != "yields":
+        batcher = Batcher[int, Any](function)
+        callers.append(batcher.submit_nowait(1))
+    async with asyncio.timeout(10):
+        got = await asyncio.gather(*callers, return_exceptions=True)
+    assert {type(each) for each in got} == {MuteError if error is MuteError else BatchFailedError}
+    if error is MuteExit:
+        assert {type(each.__cause__) for each in got} == {MuteExit}
+
+
+@pytest.mark.logs
+async def test_so_it_is_with_runs_and_streams(reports: list[str]) -> None:
+    async def leave() -> int:
+        raise MuteExit
+
+    async def source() -> AsyncIterator[int]:
+        yield 1
+        raise MuteExit
+
+    def complain(_: Exception) -> None:
+        raise LookupError
+
+    values = conflate(source())
+    assert await anext(values) == 1
+    waits: list[Callable[[], Any]] = [
+        lambda: SingleFlight().do("key", leave),
+        lambda: Snapshot(leave).get(),
+        lambda: Debouncer(leave, wait=0).request(),
+        lambda: anext(values),
+    ]
+    for wait in waits:
+        with pytest.raises(LoaderError) as caught:
+            await asyncio.wait_for(wait(), 10)
+        assert (type(caught.value), type(caught.value.__cause__)) == (RunCancelledError, MuteExit)
+
+    async def fail() -> None:
+        raise MuteError
+
+    async with Debouncer(fail, wait=0, on_error=complain) as debouncer:
+        debouncer.trigger()
+        await debouncer.wait_idle()
+    assert ["on_error raised for MuteError" in report for report in reports] == [True]
 
 
 class Key:

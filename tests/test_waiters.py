@@ -88,10 +88,14 @@ def test_an_exception_that_callers_can_catch_is_given_as_it_is() -> None:
     ("error", "becomes", "says"),
     [
         (asyncio.CancelledError(), BatchCancelledError, "the batch function was cancelled from within"),
-        (SystemExit(1), BatchFailedError, "the batch function ended with SystemExit: 1"),
-        (KeyboardInterrupt(), BatchFailedError, "the batch function ended with KeyboardInterrupt: "),
-        (GeneratorExit(), BatchFailedError, "the batch function ended with GeneratorExit: "),
-        (StopIteration("no future takes it"), BatchFailedError, "StopIteration: no future takes it"),
+        (SystemExit(1), BatchFailedError, "the batch function ended with SystemExit, the __cause__ of this"),
+        (
+            KeyboardInterrupt(),
+            BatchFailedError,
+            "the batch function ended with KeyboardInterrupt, the __cause__ of this",
+        ),
+        (GeneratorExit(), BatchFailedError, "the batch function ended with GeneratorExit, the __cause__ of this"),
+        (StopIteration("no future takes it"), BatchFailedError, "the batch function ended with StopIteration"),
     ],
 )
 def test_no_caller_gets_an_exception_that_would_end_more_than_its_wait(

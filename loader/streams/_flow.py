@@ -163,7 +163,8 @@ class Flow(Generic[T]):
         """The exception for the consumer, which a GeneratorExit or a SystemExit of the source's would end as well."""
         if error is None or isinstance(error, Exception):
             return error
-        failure = RunCancelledError(f"The source of {self.name} ended with {error!r}, its consumer did not.")
+        kind = type(error).__name__
+        failure = RunCancelledError(f"The source of {self.name} ended with {kind}, its consumer did not.")
         failure.__cause__ = error
         return failure
 
@@ -190,7 +191,7 @@ class Flow(Generic[T]):
         finally:
             self.waiter = None
             self.disarm()
-        if not isinstance(outcome, Outcome):
+        if outcome is not Outcome.END and outcome is not Outcome.LATER:
             return outcome
         if not self.has_left():
             error, self.error = self.error, None
