@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +31,22 @@ class QuietSchema(strawberry.Schema):
 
 @dataclass
 class Log:
-    """What the loaders of one operation were asked: the name of the loader, and the keys."""
+    """What one operation led to.
+
+    Attributes:
+        batches: What the loaders were asked: the name of the loader, and the keys.
+        calls: How often each resolver and permission was called, at each path.
+    """
 
     batches: list[tuple[str, list[Any]]] = field(default_factory=list)
+    calls: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def count(self) -> int:
         return len(self.batches)
+
+    def call(self, what: str, info: strawberry.Info) -> None:
+        self.calls[what, repr(info.path.as_list())] += 1
 
     def keys(self, name: str) -> list[list[Any]]:
         return [keys for loader, keys in self.batches if loader == name]
@@ -120,4 +130,5 @@ async def answers(
     assert planned.seen() == plain.seen()
     assert planned.took <= plain.took
     assert planned.log.count <= plain.log.count
+    assert {*planned.log.calls.values(), *plain.log.calls.values()} <= {1}
     return planned, plain

@@ -3,7 +3,7 @@
 A schema is made up as the text of a module, twice: with relations, and with `async def` resolvers in their place.
 Loaders fail, return exceptions, know nothing of some keys and take their time; permissions refuse; keys are null or
 cannot be found; scalars cannot go into a response. The plan must give the same data and errors, in no more virtual
-time, with no more batches; `_check_what_is_more` has the two exceptions.
+time, resolve nothing twice, and take no more batches; `_check_what_is_more` has the two exceptions.
 
 `HYPOTHESIS_EXAMPLES=20000 python -m pytest tests/test_random_schemas.py` runs that many.
 """
@@ -189,11 +189,13 @@ def fails(source, each):
 class Sync(BasePermission):
     message = "refused"
     def has_permission(self, source: Any, info: strawberry.Info, **kwargs: Any) -> bool:
+        info.context["loaders"].log.call("Sync", info)
         return source.id % 4 != 1
 
 class Async(BasePermission):
     message = "refused later"
     async def has_permission(self, source: Any, info: strawberry.Info, **kwargs: Any) -> bool:
+        info.context["loaders"].log.call("Async", info)
         await asyncio.sleep(0)
         return source.id % 4 != 2
 
@@ -239,7 +241,8 @@ STREAM = """
 
 OWN = """
     @strawberry.field
-    {kind} {name}(self) -> "{type}":
+    {kind} {name}(self, info: strawberry.Info) -> "{type}":
+        info.context["loaders"].log.call("{name}", info)
         {pause}
         if {refuses} and self.id % 6 == 5:
             raise RuntimeError(f"{name} fails in {{self.id}}")
@@ -499,6 +502,8 @@ def test_random_queries_answer_alike(seed: int, choices: random.Random) -> None:
     assert planned.data == plain.data == by_hand.data
     assert planned.seen() == plain.seen() == by_hand.seen()
     assert planned.took <= plain.took
+    for answer in (planned, plain, by_hand):
+        assert set(answer.log.calls.values()) <= {1}  # whatever fails, nothing is resolved twice
     if planned.log.count > plain.log.count:
         _check_what_is_more(seed, query, planned, plain)
 

@@ -94,9 +94,9 @@ class Plan:
         """
         try:
             place = self._place(executor, return_type, details)
-            if not (place.quiet and place.useful) or place.depth > MOST_LEVELS:
-                return complete()
         except Exception:  # noqa: BLE001  # a directive without its argument: each object finds out, at its own path
+            return complete()
+        if not (place.quiet and place.useful) or place.depth > MOST_LEVELS:
             return complete()
         ahead = Ahead(self._operation, path, partial(self._begin, executor, complete))
         if not ahead.start(values, _required(return_type), place):
