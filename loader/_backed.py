@@ -155,7 +155,7 @@ class Backed:
             loader=declared_name(owner, attribute),
             tenant="" if tenant is None else key_text(tenant),
             # With their types: 1, 1.0 and True are one key, and different values of a parameter all the same.
-            parameters=key_text(tuple((name, type(value).__name__, value) for name, value in parameters.items()))
+            parameters=key_text(tuple((name, *_typed(value)) for name, value in parameters.items()))
             if parameters
             else "",
         )
@@ -236,7 +236,10 @@ class Backed:
             if self._is_cleared(cache_key):
                 self.backing.bypassed += 1
             else:
-                texts[key_text(cache_key)] = cache_key
+                try:
+                    texts[key_text(cache_key)] = cache_key
+                except SecondLevelError as error:
+                    ask.outcomes[cache_key] = error
         ask.busy = set()
         if not texts:
             return
@@ -360,3 +363,7 @@ def _now() -> float:
     """The time of the loop; where none runs, a time that never passes."""
     loop = _get_running_loop()
     return inf if loop is None else loop.time()
+
+
+def _typed(value: Any) -> tuple[str, Any]:
+    return type(value).__name__, tuple(map(_typed, value)) if isinstance(value, tuple) else value

@@ -457,7 +457,15 @@ class Declaration(Generic[K, V, P]):
 
 def _key(values: Mapping[str, Any]) -> Hashable:
     """What stands for values of parameters: 1, 1.0 and True are equal, and different values all the same."""
-    return tuple((type(value), value) for value in values.values())
+    return tuple(map(_typed, values.values()))
+
+
+def _typed(value: Any) -> Hashable:
+    if isinstance(value, tuple):
+        return type(value), tuple(map(_typed, value))
+    if isinstance(value, frozenset):
+        return type(value), frozenset(map(_typed, value))
+    return type(value), value
 
 
 def _unhashable(values: Mapping[str, Any]) -> str | None:

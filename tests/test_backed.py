@@ -747,9 +747,22 @@ async def test_parameters_of_different_types_have_different_values_although_they
 
     for _ in range(2):
         async with App() as loaders:
-            assert [await loaders.shown(by=by).load(1) for by in (1, 1.0, True)] == ["1 1", "1 1.0", "1 True"]
+            different = (1, 1.0, True, (1, (1,)), (1, (True,)))
+            assert [await loaders.shown(by=by).load(1) for by in different] == [f"1 {by}" for by in different]
         await drain(cache)
-    assert statistics(cache).hits == 3
+    assert statistics(cache).hits == 5
+
+
+async def test_a_key_without_a_text_is_an_error_of_its_callers_only() -> None:
+    cache, backend = MemoryCache(), Backend()
+    loader = DataLoader[Any, Any](backend, second_level=cache, fresh_for=60, name="l")
+    good, bad, many = await asyncio.gather(
+        loader.load(1), loader.load(frozenset()), loader.load_many([2, 3]), return_exceptions=True
+    )
+    assert (good, many) == (await loader.load(1), [await loader.load(2), await loader.load(3)])
+    assert isinstance(bad, SecondLevelError)
+    assert "a frozenset is none of str, int" in str(bad)
+    assert frozenset() not in {key for batch in backend.batches for key in batch}
 
 
 async def test_each_loop_writes_what_it_loaded() -> None:

@@ -90,8 +90,9 @@ async def test_each_set_of_parameters_has_a_loader_and_batches_of_its_own() -> N
 @pytest.mark.every_loop
 async def test_equal_values_of_different_types_are_different_parameters() -> None:
     async with AppLoaders() as loaders:
-        seen = [await loaders.departures(day=day).load("JFK") for day in (1, 1.0, True)]
-        assert seen == ["JFK 10 1", "JFK 10 1.0", "JFK 10 True"]
+        days = (1, 1.0, True, (1, (1,)), (1, (True,)), (1.0, (1,)), frozenset({1}), frozenset({True}))
+        seen = [await loaders.departures(day=day).load("JFK") for day in days]
+        assert seen == [f"JFK 10 {day}" for day in days]
 
 
 @pytest.mark.every_loop
