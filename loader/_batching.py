@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import reprlib
 from asyncio import BaseEventLoop, CancelledError, _get_running_loop
 from collections.abc import AsyncIterator, Hashable, Iterable, Mapping
 from functools import partial
@@ -177,11 +178,22 @@ class Batching:
         remedy = (
             "give the loader a cache_key_fn that makes" if self._cache_key_fn is None else "let cache_key_fn return"
         )
-        return TypeError(f"{self!r}: the key {cache_key!r} is not hashable; {remedy} something hashable of it")
+        return TypeError(
+            f"{self!r}: the key {reprlib.repr(cache_key)} is not hashable; {remedy} something hashable of it"
+        )
 
     def _pending(self) -> int:
         """How many keys wait to be sent."""
         return self._unsent + (0 if self._open is None else len(self._open.callers.futures))
+
+    def _has_room(self, adding: int) -> bool:
+        """Whether so many keys more may wait; those that nobody waits for any more give way."""
+        if self._max_pending is None or self._pending() + adding <= self._max_pending:
+            return True
+        for batch in self._batches:
+            if batch.state in {BatchState.COLLECTING, BatchState.WAITING}:
+                self._drop_abandoned(batch)
+        return self._pending() + adding <= self._max_pending
 
     @property
     def observed(self) -> bool:
@@ -190,7 +202,7 @@ class Batching:
 
     def _open_batch(self, adding: int) -> Batch:
         """The batch that takes new keys: the one that is open, or a new one."""
-        if self._max_pending is not None and self._pending() + adding > self._max_pending:
+        if self._max_pending is not None and not self._has_room(adding):
             if everywhere or self._observers:
                 _watching().refused(self, adding)
             raise LoaderOverloadedError(
@@ -285,6 +297,16 @@ class Batching:
         if batch.state is BatchState.WAITING:
             self._unsent -= 1
 
+    def _drop_abandoned(self, batch: Batch) -> None:
+        """Take the keys that nobody waits for out of a batch that has not left."""
+        abandoned = batch.callers.abandoned()
+        for cache_key in abandoned:
+            self._drop(batch, cache_key)
+            del batch.callers.futures[cache_key]
+        self._abandoned += len(abandoned)
+        if abandoned and batch.watch is not None:
+            batch.watch.dropped(len(abandoned))
+
     def _clear(self, cache_key: Hashable) -> None:
         if everywhere or self._observers:
             _watching().cleared(self, cache_key)
@@ -332,13 +354,7 @@ class Batching:
         """Close a batch that has its turn; its cache keys, without those that nobody waits for any more."""
         if batch.state is BatchState.COLLECTING:
             self._open = None
-        abandoned = batch.callers.abandoned()
-        for cache_key in abandoned:
-            self._drop(batch, cache_key)
-            del batch.callers.futures[cache_key]
-        self._abandoned += len(abandoned)
-        if abandoned and batch.watch is not None:
-            batch.watch.dropped(len(abandoned))
+        self._drop_abandoned(batch)
         if batch.state is BatchState.WAITING:
             self._unsent -= len(batch.callers.futures)
         batch.state = BatchState.RUNNING
@@ -382,7 +398,9 @@ class Batching:
         async for pair in pairs:
             cache_key, outcome = self._shape.pair(self.name, pair)
             if cache_key in answered:
-                raise BatchResultError(f"{self.name}: the batch function yielded the key {cache_key!r} twice")
+                raise BatchResultError(
+                    f"{self.name}: the batch function yielded the key {reprlib.repr(cache_key)} twice"
+                )
             answered.add(cache_key)
             if batch.state is BatchState.ENDED:
                 return
@@ -426,7 +444,7 @@ class Batching:
                     if key not in self._waiting and key not in self._values:
                         self._values[key] = outcome
         except Exception as error:  # noqa: BLE001  # a user's cache_map that fails must not fail who still waits
-            self._report(batch, error)
+            self._report(batch, error, "error after callers were answered")
 
     # -- ends --------------------------------------------------------------------------------------------------
 
@@ -462,9 +480,12 @@ class Batching:
         if batch.state is BatchState.ENDED:
             batch.callers.fail_all(error)  # who is left, where answering itself failed: with the hash of a key, say
             if isinstance(error, Exception):
-                self._report(batch, error)
+                self._report(batch, error, "error after callers were answered")
             return
         self._failures += 1
+        if isinstance(error, Exception) and len(batch.callers.abandoned()) == len(batch.callers.futures):
+            # All have left, or have their answers from an async generator that failed afterwards.
+            self._report(batch, error, "a batch failed, and nobody waited for it any more")
         self._end(batch, error)
         task = batch.task
         if isinstance(error, CancelledError) and task is not None and task.cancelling():
@@ -473,11 +494,9 @@ class Batching:
         else:
             batch.callers.fail_all(error)
 
-    def _report(self, batch: Batch, error: Exception) -> None:
+    def _report(self, batch: Batch, error: Exception, what: str) -> None:
         """Hand asyncio an error that is nobody's answer: those whom it could concern have theirs already."""
-        batch.callers.loop.call_exception_handler(
-            {"message": f"{self!r}: error after callers were answered", "exception": error}
-        )
+        batch.callers.loop.call_exception_handler({"message": f"{self!r}: {what}", "exception": error})
 
     def _time_out(self, batch: Batch) -> None:
         """End a batch that took too long. Whether its function notices or not, its callers are answered."""

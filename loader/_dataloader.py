@@ -375,7 +375,9 @@ class DataLoader(Batching, Generic[K, V]):
         new: dict[Hashable, K] = {}
         joined: dict[Batch, dict[Hashable, None]] = {}
         cache_keys: list[Hashable] = []
-        for key in tuple(keys):  # all are known before any is put down
+        keys = tuple(keys)  # all are known before any is put down
+        self._has_room(len(keys))  # before it is looked which of them wait: nobody may wait for one any more
+        for key in keys:
             cache_key: Any = key if self._cache_key_fn is None else self._cache_key_fn(key)
             cache_keys.append(cache_key)
             try:

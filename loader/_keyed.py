@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from asyncio import get_running_loop
 from collections.abc import Hashable
 from contextlib import suppress
@@ -284,7 +285,7 @@ class Keyed(Closing, Generic[K, T]):
                 self._add(key, self._trigger_of(key), triggers)
             except Exception as error:  # noqa: BLE001  # a policy that fails for one key must not lose the others
                 self._tally.dropped += triggers
-                fallback_report(self._home(), f"{self!r}: no trigger could be made for {key!r}", error)
+                fallback_report(self._home(), f"{self!r}: no trigger could be made for {reprlib.repr(key)}", error)
 
     def _trigger_of(self, key: K) -> Trigger[T]:
         """The trigger of the key; a new one is not kept before it has something to do."""

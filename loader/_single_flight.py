@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, final
 
 from loader._loops import home_loop
@@ -109,9 +110,8 @@ class SingleFlight:
         work = asking_work()
         while work is not None and isinstance(flight := getattr(work, "owner", None), _Flight):
             if flight.cut and flight._home is self and flight._key == key:
-                raise SelfWaitError(
-                    f"{flight!r} was cancelled, and asks for {key!r} again, directly or through what it calls"
-                )
+                shown = reprlib.repr(key)
+                raise SelfWaitError(f"{flight!r} was cancelled, and asks for {shown} again, directly or through others")
             work = flight.asked_by
 
     def __repr__(self) -> str:
@@ -176,4 +176,4 @@ class _Flight:
             del self._home._flights[self._key]
 
     def __repr__(self) -> str:
-        return f"<SingleFlight call of {name_of(self._fn)} for {self._key!r}>"
+        return f"<SingleFlight call of {name_of(self._fn)} for {reprlib.repr(self._key)}>"  # which never fails

@@ -44,9 +44,10 @@ def failure(error: BaseException) -> Exception:
     """The exception that callers get for `error`: always one that a future can hold and `except Exception` catches.
 
     A `CancelledError` would look to the caller as if it had itself been cancelled, `SystemExit` would end the
-    process from wherever it is awaited, and a future refuses `StopIteration`.
+    process from wherever it is awaited, a future refuses `StopIteration`, and `StopAsyncIteration` would end an
+    iteration that the caller is part of.
     """
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+    if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
         return error
     name = type(error).__name__  # its text may fail
     if name == "CancelledError":

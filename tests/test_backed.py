@@ -207,7 +207,8 @@ async def test_pairs_answer_as_they_come_and_what_the_cache_has_comes_first() ->
     await drain(cache)
 
 
-async def test_pairs_that_fail_half_way_keep_what_came_and_give_back_the_rest() -> None:
+@pytest.mark.logs
+async def test_pairs_that_fail_half_way_keep_what_came_and_give_back_the_rest(reports: list[str]) -> None:
     cache, asked = MemoryCache(max_wait=100), []
 
     async def broken(keys: list[int]) -> AsyncIterator[tuple[int, int]]:
@@ -226,6 +227,7 @@ async def test_pairs_that_fail_half_way_keep_what_came_and_give_back_the_rest() 
     assert isinstance(first[1], ValueError)
     assert second[1] == 1
     assert asked == [[1, 2], [2]]
+    assert ["nobody waited for it any more" in report for report in reports] == [True]  # the second time: all had come
     assert asyncio.get_running_loop().time() < 1
     await drain(cache)
 

@@ -16,6 +16,7 @@ from loader import (
     Debouncer,
     LoaderError,
     RunCancelledError,
+    SelfWaitError,
     SingleFlight,
     Snapshot,
 )
@@ -270,3 +271,36 @@ async def test_keys_that_become_equal_while_their_batch_is_under_way_get_no_valu
         "numbers: keys have become equal while their batch was under way. What a key is equal to must not change: "
         "load immutable keys, or give the loader a cache_key_fn that makes one of what they are"
     )
+
+
+class MuteKey:
+    """A key that cannot be shown, as an expired row of an ORM."""
+
+    def __repr__(self) -> str:
+        raise ZeroDivisionError("it has no text")
+
+
+async def test_a_key_that_cannot_be_shown_is_a_key_nevertheless() -> None:
+    async def cut() -> int:
+        raise asyncio.CancelledError
+
+    async def circle(key: MuteKey) -> int:
+        return await flights.do(key, circle, key)
+
+    flights = SingleFlight()
+    async with asyncio.timeout(10):
+        for key in (MuteKey(), (MuteKey(),)):
+            with pytest.raises(RunCancelledError):
+                await flights.do(key, cut)
+        with pytest.raises(SelfWaitError):
+            await flights.do(key := MuteKey(), circle, key)
+
+        async def yields_twice(keys: list[Any]) -> AsyncIterator[tuple[Any, int]]:
+            yield keys[0], 1
+            yield keys[0], 1
+
+        loader = DataLoader(yields_twice)
+        first, second = MuteKey(), MuteKey()
+        answers = await asyncio.gather(loader.load(first), loader.load(second), return_exceptions=True)
+    assert answers[0] == 1
+    assert isinstance(answers[1], BatchResultError)
