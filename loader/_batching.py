@@ -435,7 +435,7 @@ class Batching:
 
     def _keep(self, batch: Batch, outcomes: Mapping[Hashable, Any], extra: Mapping[Hashable, Any]) -> None:
         """Cache outcomes that callers have got, and what came for keys that nobody asked this batch for."""
-        if self._values is None:
+        if self._values is None or not self._activity.keeps:
             return
         try:
             self._values.update(outcomes)

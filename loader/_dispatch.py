@@ -48,17 +48,19 @@ class Settle:
 
 
 class Activity:
-    """Whether the loaders of one scope are still asked for new keys, or answer: what settling watches.
+    """What the loaders of one scope share: whether they are still asked for new keys, or answer, as settling watches.
 
     Attributes:
+        keeps: Whether they keep what was answered.
         moved: Whether that happened since somebody looked. A loader sets it for each new key: counting them would
             cost three times as much.
         scope: The scope; None for a loader without one.
     """
 
-    __slots__ = ("_moves", "moved", "scope")
+    __slots__ = ("_moves", "keeps", "moved", "scope")
 
     def __init__(self, scope: ref[Scope] | None = None) -> None:
+        self.keeps = True
         self.moved = False
         self.scope = scope
         self._moves = 0

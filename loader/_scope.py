@@ -128,6 +128,15 @@ class Scope:
         for _, loader in self._loaders.values():
             loader.clear_all()
 
+    def keep_nothing(self) -> None:
+        """Forget every value, and from now on each one as soon as those who asked for it have it.
+
+        That is for what goes on for long and looks for changes, in whatever tasks: the source of a subscription. A key
+        that waits or is under way is still asked for once, and what is primed is kept.
+        """
+        self._activity.keeps = False
+        self.clear_all()
+
     def close(self) -> None:
         """Cancel every batch and refuse more loads; who waits gets a `LoaderClosedError`.
 

@@ -98,6 +98,25 @@ class Subscription:
             yield price
             last = price
 
+    @strawberry.subscription
+    async def polled(self, info: Info) -> AsyncGenerator[int, None]:
+        """The same, but a task looks, and the source waits for what it tells."""
+        market, prices = loaders_of(info).market, loaders_of(info).prices
+        changed: asyncio.Queue[int] = asyncio.Queue()
+
+        async def poll(last: int) -> None:
+            for _ in range(3):
+                market.price += 1
+                while (price := await prices.load("apple")) == last:  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+                changed.put_nowait(price)
+                last = price
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(poll(await prices.load("apple")))
+            for _ in range(3):
+                yield await changed.get()
+
 
 EVENTS = "subscription { quotes { seen price related } }"
 

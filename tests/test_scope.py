@@ -71,6 +71,20 @@ async def test_each_scope_has_its_own_loaders_and_caches() -> None:
 
 
 @pytest.mark.every_loop
+async def test_a_scope_may_keep_nothing() -> None:
+    loaders = AppLoaders()
+    async with Scope() as scope:
+        assert await loaders.users.load(1) == "v1"
+        scope.keep_nothing()
+        assert await together(loaders.users.load(1), loaders.users.load(1)) == ["v1", "v1"]
+        assert loaders.users.peek(1) is None
+        loaders.users.prime(2, "primed")
+        assert await loaders.users.load_many([1, 2]) == ["v1", "primed"]
+    assert loaders.backend.batches == [[1]] * 3
+    await loaders.aclose()
+
+
+@pytest.mark.every_loop
 async def test_two_instances_in_one_scope_share_nothing() -> None:
     async with Scope():
         one, two = AppLoaders(), AppLoaders()

@@ -150,11 +150,12 @@ async def test_a_consumer_with_a_time_limit_for_each_step(schema: strawberry.Sch
 
 
 @pytest.mark.every_loop
-async def test_a_source_that_waits_for_a_change_sees_it(schema: strawberry.Schema, market: Market) -> None:
+@pytest.mark.parametrize("field", ["changes", "polled"])
+async def test_a_source_that_waits_for_a_change_sees_it(schema: strawberry.Schema, market: Market, field: str) -> None:
     async with Prices(market) as loaders, asyncio.timeout(60):
-        results = await schema.subscribe("subscription { changes }", context_value={"loaders": loaders})
+        results = await schema.subscribe(f"subscription {{ {field} }}", context_value={"loaders": loaders})
         payloads = [payload["data"] async for payload in as_payloads(results)]
-    assert payloads == [{"changes": 101}, {"changes": 102}, {"changes": 103}]
+    assert payloads == [{field: 101}, {field: 102}, {field: 103}]
 
 
 # Context variables

@@ -80,6 +80,7 @@ class _Scoped(IncrementalExecutor):
         iterable = super().cancellable_iterable(iterable)
         is_source = self.operation.operation is OperationType.SUBSCRIPTION and not self._loader_event
         if is_source and self._loader_operation is not None:
+            self._loader_operation.scope.keep_nothing()  # a task that the source has started asks for itself
             return _Source(aiter(iterable), self._loader_operation)
         return iterable
 

@@ -22,8 +22,8 @@ class Operation:
     """The scopes of one operation, from its first hook to its last frame.
 
     A query has one scope, and so has a mutation, whose root fields each start with empty caches. Each event of a
-    subscription has a scope of its own; the source of the events has that of the operation, which forgets what it
-    knows whenever the source has waited for something, so that the source reads afresh too.
+    subscription has a scope of its own; the source of the events has that of the operation, which keeps nothing, so
+    that the source reads afresh too.
 
     Attributes:
         scope: The operation's scope.
