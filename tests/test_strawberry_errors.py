@@ -136,3 +136,40 @@ async def test_a_process_errors_of_the_users_own_gets_each_failure_once(
     assert (error.path, error.nodes) == (result.errors[0].path, result.errors[0].nodes)
     assert error.__traceback__ is result.errors[0].__traceback__
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+class Masking(strawberry.Schema):
+    """A schema that hides what happened, in place."""
+
+    def process_errors(self, errors: list[GraphQLError], execution_context: Any = None) -> None:
+        for error in errors:
+            if isinstance(error.original_error, ValueError):
+                error.message = f"sorry: {error.message}"
+                continue
+            error.message = "sorry"
+            error.extensions = {"code": 500}
+            error.original_error = None
+
+
+async def test_what_process_errors_hides_is_hidden_in_all_fields() -> None:
+    schema = installed(Masking(Query))
+    result = await execute(schema, "{ items(first: 3) { apart together } }")
+    assert sorted(error.message for error in result.errors) == [
+        *("sorry", "sorry", "sorry"),
+        *("sorry: no 0", "sorry: no 1", "sorry: no 2"),
+    ]
+    hidden = [error for error in result.errors if error.message == "sorry"]
+    assert {error.path[1] for error in hidden} == {0, 1, 2}
+    assert all((error.extensions, error.original_error) == ({"code": 500}, None) for error in hidden)
+
+
+async def test_what_process_errors_adds_to_a_message_is_added_in_all_fields() -> None:
+    class Numbering(strawberry.Schema):
+        def process_errors(self, errors: list[GraphQLError], execution_context: Any = None) -> None:
+            for number, error in enumerate(errors):
+                error.message = f"[{number}] {error.message}"
+                error.extensions = {**(error.extensions or {}), "number": number}
+
+    result = await execute(installed(Numbering(Query)), "{ items(first: 3) { together } }")
+    assert [error.message for error in result.errors] == ["[0] the database is gone"] * 3
+    assert [error.extensions for error in result.errors] == [{"number": 0}] * 3

@@ -16,38 +16,41 @@ if TYPE_CHECKING:
 
 
 def log_shared_errors_once(schema: Schema) -> None:
-    """Let `schema.process_errors` get one error for each exception, which says how many fields had it."""
+    """Let `schema.process_errors` get one error for each exception, which says how many fields had it.
+
+    What it changes of that error, to hide what happened say, it changes of all.
+    """
     process = schema.process_errors
 
     def process_errors(errors: list[GraphQLError], execution_context: ExecutionContext | None = None) -> None:
-        process(_distinct(errors), execution_context)
+        by_exception: dict[int, list[GraphQLError]] = {}
+        for error in errors:
+            by_exception.setdefault(id(error.original_error or error), []).append(error)
+        shared = [(_counted(alike), alike) for alike in by_exception.values() if len(alike) > 1]
+        counted = {id(alike[0]): one for one, alike in shared}
+        distinct = [counted.get(id(alike[0]), alike[0]) for alike in by_exception.values()]
+        before = [(one.message, dict(one.extensions or {}), one.original_error) for one, _ in shared]
+        process(distinct, execution_context)
+        for (one, alike), (message, extensions, original_error) in zip(shared, before, strict=True):
+            for error in alike:
+                error.message = one.message.replace(message, error.message)
+                if (one.extensions or {}) != extensions:
+                    error.extensions = one.extensions
+                if one.original_error is not original_error:
+                    error.original_error = one.original_error
 
     schema.process_errors = process_errors  # type: ignore[method-assign]  # per schema, and so is the option
 
 
-def _distinct(errors: list[GraphQLError]) -> list[GraphQLError]:
-    """The errors, without those that repeat another one's exception. The errors themselves stay as they are."""
-    fields: dict[int, int] = {}
-    for error in errors:
-        if error.original_error is not None:
-            fields[id(error.original_error)] = fields.get(id(error.original_error), 0) + 1
-    distinct: list[GraphQLError] = []
-    for error in errors:
-        count = 1 if error.original_error is None else fields.pop(id(error.original_error), 0)
-        if count == 1:
-            distinct.append(error)
-        elif count:
-            distinct.append(_counted(error, count))
-    return distinct
-
-
-def _counted(error: GraphQLError, count: int) -> GraphQLError:
+def _counted(errors: list[GraphQLError]) -> GraphQLError:
+    """One error for several of the same exception. Those stay as they are."""
+    first = errors[0]
     counted = GraphQLError(
-        f"{error.message} (in {count} fields, the first of which is named here)",
-        nodes=error.nodes,
-        path=error.path,
-        original_error=error.original_error,
-        extensions=error.extensions,
+        f"{first.message} (in {len(errors)} fields, the first of which is named here)",
+        nodes=first.nodes,
+        path=first.path,
+        original_error=first.original_error,
+        extensions=first.extensions,
     )
-    counted.__traceback__ = error.__traceback__
+    counted.__traceback__ = first.__traceback__
     return counted
