@@ -1,4 +1,4 @@
-"""Whatever fails, each resolver and each permission is called once: a list that fails is not completed again."""
+"""The plan calls once what is to be called, and holds back nothing that waits; a failed list is not completed again."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import strawberry
 from strawberry.permission import BasePermission
+from strawberry.types.field import StrawberryField
 
 from loader import Loaders, dataloader
 from loader.strawberry import install, relation
@@ -20,6 +21,12 @@ class Names(Loaders):
     @dataloader
     async def names(self, ids: list[int]) -> list[str]:
         self.log.batches.append(("names", ids))
+        return [f"name {number}" for number in ids]
+
+    @dataloader
+    async def slow(self, ids: list[int]) -> list[str]:
+        self.log.batches.append(("slow", ids))
+        await asyncio.sleep(1)
         return [f"name {number}" for number in ids]
 
 
@@ -123,3 +130,35 @@ async def test_so_it_is_in_what_is_deferred_or_streamed() -> None:
 async def test_a_directive_that_lacks_its_argument_is_found_out_once() -> None:
     planned = await ask(schemas(Query)[0], "{ nodes { number value @skip } }", Names())
     assert planned.data is None
+
+
+class Waiting(StrawberryField):
+    """A field of a user's own class, which waits."""
+
+    def get_result(self, source: Any, info: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        async def wait() -> str:
+            await asyncio.sleep(1)
+            return f"waited for {source.number}"
+
+        return wait()
+
+
+@strawberry.type
+class Own:
+    number: int
+    waited: str = Waiting()  # type: ignore[assignment]  # as a user would have it typed
+    name: str | None = relation(Names.slow, "number")
+
+
+@strawberry.type
+class Root:
+    @strawberry.field
+    def owns(self) -> list[Own]:
+        return [Own(number=number, waited="") for number in range(2)]
+
+
+async def test_a_field_whose_class_resolves_in_its_own_way_does_not_wait_for_the_plan() -> None:
+    planned, _ = await answers(schemas(Root), "{ owns { waited name } }", Names)
+    assert planned.data["owns"][1] == {"waited": "waited for 1", "name": "name 1"}
+    assert planned.took == 1
+    assert planned.log.batches == [("slow", [0, 1])]

@@ -785,20 +785,37 @@ class Unhashable:
     least: int = 0
 
 
+@strawberry.input
+class Hashable(Unhashable):
+    __hash__ = object.__hash__
+
+
 class Filtering(Loaders):
     def __init__(self) -> None:
         self.log = Log()
 
     @dataloader
-    async def words(self, ids: list[int], *, only: Unhashable | None = None) -> list[str]:
+    async def words(self, ids: list[int], *, only: strawberry.scalars.JSON | None = None) -> list[str]:
         return ["word" for _ in ids]
 
+    @dataloader
+    async def never(self, ids: list[int], *, only: list[Unhashable] | None = None) -> list[str]:
+        return ["word" for _ in ids]
 
-async def test_an_argument_that_is_not_hashable_says_what_to_do() -> None:
+    @dataloader
+    async def always(self, ids: list[int], *, only: list[Hashable] | None = None) -> list[str]:
+        return ["word" for _ in ids]
+
+    @dataloader
+    async def named(self, ids: list[int], *, info: str = "") -> list[str]:
+        return [info for _ in ids]
+
+
+def filtered(loader: Any, **more: Any) -> QuietSchema:
     @strawberry.type
     class Filtered:
         id: int
-        word: str | None = relation(Filtering.words, "id")
+        word: str | None = relation(loader, "id", **more)
 
     @strawberry.type
     class Root:
@@ -806,15 +823,50 @@ async def test_an_argument_that_is_not_hashable_says_what_to_do() -> None:
         def pages(self) -> list[Filtered]:
             return [Filtered(id=1)]
 
-    schema = QuietSchema(Root)
+    return QuietSchema(Root)
+
+
+async def test_an_argument_that_is_not_hashable_says_what_to_do() -> None:
+    schema = filtered(Filtering.words)
     install(schema, loaders=Filtering)
-    assert (await ask(schema, "{ pages { word } }", Filtering())).data == {"pages": [{"word": "word"}]}
+    for argument in ("", "(only: 3)"):
+        answer = await ask(schema, f"{{ pages {{ word{argument} }} }}", Filtering())
+        assert answer.data == {"pages": [{"word": "word"}]}
     answer = await ask(schema, "{ pages { word(only: {least: 1}) } }", Filtering())
     assert answer.data == {"pages": [{"word": None}]}
     ((path, message),) = answer.errors
     assert path == ["pages", 0, "word"]
     assert message.startswith("Filtering.words: the value of 'only' must be hashable")
     assert message.endswith("is not. Give a tuple instead of a list, or the class of the value a __hash__")
+
+
+async def test_an_argument_whose_type_is_never_hashable_is_found_when_the_schema_is_installed() -> None:
+    with pytest.raises(TypeError) as caught:
+        install(filtered(Filtering.never))
+    assert str(caught.value) == (
+        "the argument 'only' of the relation Filtered.word takes a Unhashable, which is not hashable, and each set of "
+        "values has a loader of its own: give Unhashable a __hash__"
+    )
+    schema = filtered(Filtering.always)
+    install(schema)
+    answer = await ask(schema, "{ pages { word(only: [{least: 1}]) } }", Filtering())
+    assert answer.data == {"pages": [{"word": "word"}]}
+
+
+async def test_a_value_that_is_given_to_a_parameter_is_hashable_too() -> None:
+    with pytest.raises(TypeError, match=r"gives 'only' of the loader words a value that is not hashable, \{'a': 1\}"):
+        filtered(Filtering.words, parameters={"only": {"a": 1}})
+    schema = filtered(Filtering.words, parameters={"only": [1, [2]]})
+    install(schema)
+    assert (await ask(schema, "{ pages { word } }", Filtering())).data == {"pages": [{"word": "word"}]}
+
+
+async def test_an_argument_has_no_name_that_strawberry_needs_itself() -> None:
+    with pytest.raises(TypeError, match="the parameter 'info' of the loader named cannot become an argument"):
+        filtered(Filtering.named)
+    schema = filtered(Filtering.named, parameters={"info": "this"})
+    install(schema)
+    assert (await ask(schema, "{ pages { word } }", Filtering())).data == {"pages": [{"word": "this"}]}
 
 
 def test_a_loader_that_is_not_in_the_context_is_found_when_the_schema_is_installed() -> None:

@@ -7,7 +7,7 @@ There is no `from __future__ import annotations` here: Strawberry reads the anno
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -249,8 +249,8 @@ async def wrong_yield(request: Any) -> AsyncIterator[Any]:
 WRONG: dict[str, Any] = {
     "a function of None": (lambda request: None, "not None"),
     "a coroutine function of None": (nothing, "not None"),
-    "a generator function": (generator, "not <generator object"),
-    "a generator function of a dict": (wrong_yield, "not {'names': <"),
+    "a function of a generator": (lambda request: generator(request), "not <generator object"),
+    "an async generator function of a dict": (wrong_yield, "not {'names': <"),
     "a class": (lambda request: Names, "not <class"),
 }
 
@@ -605,3 +605,15 @@ def test_what_cannot_make_loaders_is_refused_when_the_app_is_made(nothing: Any) 
 
     with pytest.raises(TypeError, match="make_loaders is a function"):
         GraphQL(strawberry.Schema(Query), nothing)
+
+
+def test_a_generator_that_is_not_async_is_refused_when_the_app_is_made() -> None:
+    @strawberry.type
+    class Query:
+        one: int = 1
+
+    def make_loaders(request: Any) -> Iterator[Loaders]:
+        yield Loaders()
+
+    with pytest.raises(TypeError, match="make_loaders yields, so it has to be async"):
+        GraphQL(strawberry.Schema(Query), make_loaders)  # type: ignore[arg-type]  # what is tested

@@ -4,7 +4,7 @@ There is no `from __future__ import annotations` here: Strawberry reads the anno
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
@@ -302,3 +302,21 @@ async def test_a_request_that_is_cancelled() -> None:
         await asyncio.wait([request])
         assert request.cancelled()
     assert resources.log == ["batch ended", "after CancelledError", "closed"]
+
+
+def test_what_cannot_make_loaders_is_refused_when_the_getter_is_made() -> None:
+    def yields(request: Any) -> Iterator[Loaders]:
+        yield Loaders()
+
+    def by_position(request: Any, /) -> Loaders:
+        return Loaders()
+
+    nothing: Any
+    for nothing, message in (
+        (None, "make_loaders is a function that makes the loaders of a request, not None"),
+        (Loaders(), "make_loaders is a function that makes the loaders of a request"),
+        (yields, "make_loaders yields, so it has to be async"),
+        (by_position, "make_loaders gets its parameters by name, so 'request' must not be positional-only"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            context_getter(nothing)

@@ -21,10 +21,12 @@ def check_factory(make_loaders: object) -> None:
     """Refuse what cannot make loaders.
 
     Raises:
-        TypeError: If it cannot be called.
+        TypeError: If it cannot be called, or is a generator function that is not `async`.
     """
     if not callable(make_loaders):
         raise TypeError(f"make_loaders is a function that makes the loaders of a request, not {make_loaders!r}")
+    if inspect.isgeneratorfunction(make_loaders):
+        raise TypeError(f"make_loaders yields, so it has to be async: make {make_loaders!r} an `async def`")
 
 
 async def open_loaders(stack: AsyncExitStack, make_loaders: MakeLoaders, *arguments: Any, **named: Any) -> Loaders:

@@ -240,6 +240,7 @@ def _is_attribute(field: Any, definition: GraphQLField) -> TypeGuard[StrawberryF
     return (
         isinstance(field, StrawberryField)
         and not isinstance(field, RelationField)
+        and type(field).get_result is StrawberryField.get_result
         and field.is_basic_field
         and getattr(definition.resolve, "_is_default", False)
     )

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from graphql import GraphQLInputObjectType
+from graphql import GraphQLInputObjectType, get_named_type
 from strawberry.annotation import StrawberryAnnotation
 from strawberry.extensions.field_extension import FieldExtension
 from strawberry.permission import BasePermission
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+RESERVED = {"info", "_source"}
+"""The names under which Strawberry gives a field what is no argument."""
 
 
 def relation(
@@ -201,6 +204,15 @@ class RelationField(StrawberryField):
         """Say what the field asks: the second half of making one, since Strawberry copies fields by the first."""
         if unknown := fixed.keys() - {parameter.name for parameter in declaration.parameters}:
             raise TypeError(f"the loader {declaration.name} has no parameter {min(unknown, key=repr)!r}")
+        fixed = as_parameters(fixed)
+        for name, value in fixed.items():
+            try:
+                hash(value)
+            except TypeError as error:
+                raise TypeError(
+                    f"relation(parameters=) gives {name!r} of the loader {declaration.name} a value that is not "
+                    f"hashable, {value!r}: each set of values has a loader of its own"
+                ) from error
         self.declaration = declaration
         self._key = key
         self._fixed = fixed
@@ -338,6 +350,12 @@ def _argument(declaration: Declaration[Any, Any, Any], parameter: inspect.Parame
             f"the parameter {parameter.name!r} of the loader {declaration.name} needs a type to become an argument; "
             f"give it one, or a value: relation(..., parameters={{{parameter.name!r}: ...}})"
         )
+    if parameter.name in RESERVED:
+        raise TypeError(
+            f"the parameter {parameter.name!r} of the loader {declaration.name} cannot become an argument, as "
+            f"Strawberry calls fields with something of this name; rename it, or give it a value: "
+            f"relation(..., parameters={{{parameter.name!r}: ...}})"
+        )
     annotation = StrawberryAnnotation(parameter.annotation, namespace=declaration.method.__globals__)
     # The text of an annotation may hide what `strawberry.argument` says; a name in it may be known later only.
     with suppress(NameError):
@@ -392,6 +410,16 @@ def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
             if isinstance(graphql_type, GraphQLInputObjectType):
                 raise TypeError(f"{graphql_type.name}.{field_name} is a relation, which an input type cannot have")
             declaration = field.declaration
+            for name, argument in graphql_field.args.items():
+                of_input = getattr(
+                    get_named_type(argument.type).extensions.get("strawberry-definition"), "origin", None
+                )
+                if of_input is not None and of_input.__hash__ is None:
+                    raise TypeError(
+                        f"the argument {name!r} of the relation {graphql_type.name}.{field_name} takes a "
+                        f"{of_input.__name__}, which is not hashable, and each set of values has a loader of its own: "
+                        f"give {of_input.__name__} a __hash__"
+                    )
             if loaders is not None and not issubclass(loaders, declaration.owner):
                 owner = declaration.owner.__name__
                 raise TypeError(

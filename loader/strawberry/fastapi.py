@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.dependencies.utils import get_typed_signature
 from starlette.requests import HTTPConnection
 
-from loader.strawberry._factory import open_loaders
+from loader.strawberry._factory import check_factory, open_loaders
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -31,7 +31,15 @@ def context_getter(make_loaders: MakeLoaders) -> Callable[..., AsyncIterator[dic
 
     Returns:
         A dependency for `GraphQLRouter(schema, context_getter=...)`.
+
+    Raises:
+        TypeError: If `make_loaders` cannot be called, is a generator function that is not `async`, or has a parameter
+            that cannot be given by name.
     """
+    check_factory(make_loaders)
+    parameters = get_typed_signature(make_loaders).parameters.values()
+    if unnamed := [parameter.name for parameter in parameters if parameter.kind is Parameter.POSITIONAL_ONLY]:
+        raise TypeError(f"make_loaders gets its parameters by name, so {unnamed[0]!r} must not be positional-only")
 
     async def get_context(**arguments: Any) -> AsyncIterator[dict[str, Loaders]]:
         async with AsyncExitStack() as stack:
@@ -41,7 +49,7 @@ def context_getter(make_loaders: MakeLoaders) -> Callable[..., AsyncIterator[dic
     get_context.__signature__ = Signature(  # type: ignore[attr-defined]
         [
             parameter.replace(annotation=HTTPConnection) if _is_bare(parameter) else parameter
-            for parameter in get_typed_signature(make_loaders).parameters.values()
+            for parameter in parameters
             if parameter.kind not in (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
         ]
     )
