@@ -170,8 +170,8 @@ class Batching:
         cache_key: Hashable = key if self._cache_key_fn is None else self._cache_key_fn(key)
         try:
             hash(cache_key)
-        except TypeError:
-            raise self._unhashable(cache_key) from None
+        except TypeError as error:
+            raise self._unhashable(cache_key) from error
         return cache_key
 
     def _unhashable(self, cache_key: Any) -> TypeError:

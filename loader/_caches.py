@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Hashable, Iterator, MutableMapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from loader._loops import home_loop
 from loader._waiters import answer, failed
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class CacheObject(Protocol):
@@ -59,7 +62,7 @@ class _ObjectMapping(MutableMapping[Hashable, Any]):
         return future.result() if error is None else error
 
     def __setitem__(self, key: Hashable, outcome: Any) -> None:
-        future = asyncio.get_running_loop().create_future()
+        future = home_loop(None, self._cache).create_future()
         answer(future, outcome)
         if failed(outcome):
             future.exception()  # it is kept to be looked up, not to be awaited: asyncio need not miss that

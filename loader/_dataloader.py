@@ -9,7 +9,7 @@ from asyncio import Future, _get_running_loop
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, final, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeVar, final, overload
 
 from loader._batch import BatchState
 from loader._batching import Batching, _watching
@@ -278,6 +278,9 @@ class DataLoader(Batching, Generic[K, V]):
         state = "closed" if self._closed else f"{len(self._waiting)} waiting"
         return f"<DataLoader {self.name}: {state}>"
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"{self!r} belongs to its event loop, and can be neither copied nor pickled: make another one")
+
     # -- asking ------------------------------------------------------------------------------------------------
 
     def load(self, key: K) -> Future[V]:
@@ -299,8 +302,8 @@ class DataLoader(Batching, Generic[K, V]):
         """
         try:
             answered = self._known.get(key)
-        except TypeError:
-            raise self._unhashable(key) from None
+        except TypeError as error:
+            raise self._unhashable(key) from error
         if answered is not None:
             return answered  # on whichever loop: to ask which one runs costs a third more, on CPython 3.11 much more
         cache_key: Any = key
@@ -382,8 +385,8 @@ class DataLoader(Batching, Generic[K, V]):
             cache_keys.append(cache_key)
             try:
                 batch = self._waiting.get(cache_key)
-            except TypeError:
-                raise self._unhashable(cache_key) from None
+            except TypeError as error:
+                raise self._unhashable(cache_key) from error
             if batch is not None:
                 joined.setdefault(batch, {})[cache_key] = None
             elif self._values is None or (outcome := self._values.get(cache_key, _MISSING)) is _MISSING:
@@ -420,7 +423,8 @@ class DataLoader(Batching, Generic[K, V]):
 
         Raises:
             LoaderClosedError: If the loader was closed.
-            LoaderLoopError: If callers wait for the key and the call comes from elsewhere than their event loop.
+            LoaderLoopError: If callers wait for the key and the call comes from elsewhere than their event loop, or no
+                loop runs and `cache_map` is an object that keeps futures.
             TypeError: If the key is not hashable and there is no `cache_key_fn`.
         """
         if self._closed or (self._waiting and _get_running_loop() is not self._loop):

@@ -16,13 +16,16 @@ from operator import attrgetter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from loader.errors import BatchResultError, KeyNotFoundError
+from loader.errors import BatchResultError, KeyNotFoundError, LoaderLoopError
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
 RAISE: Any = type("RAISE", (), {"__repr__": lambda _: "RAISE"})()
 """The value of `default` that stands for no default: a missing key raises `KeyNotFoundError`."""
+
+NO_LOOP = ("no running event loop", "no current event loop")
+"""What asyncio says where it needs a loop and none runs."""
 
 By: TypeAlias = str | tuple[str, ...] | Callable[[Any], Any]
 """How to find a row's key: an attribute or item name, several of them, or a function of the row."""
@@ -82,6 +85,13 @@ class BatchFunction:
         except StopIteration as error:
             # No future can hold a StopIteration: the thread's would never be done.
             raise RuntimeError("the batch function raised StopIteration") from error
+        except RuntimeError as error:
+            if not any(text in str(error) for text in NO_LOOP):
+                raise
+            raise LoaderLoopError(
+                "the batch function asks for the event loop, as asyncio.gather and create_task do, but is no `async "
+                "def`, and so was called in a worker thread, as it may block: make it an `async def`"
+            ) from error
 
 
 class Shape:

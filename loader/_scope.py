@@ -58,7 +58,10 @@ class Scope:
         closed: Whether it is over.
     """
 
-    __slots__ = ("__weakref__", "_activity", "_context", "_loaders", "_name", "_observers", "_outer", "closed")
+    __slots__ = (
+        *("__weakref__", "_activity", "_context", "_ending", "_loaders", "_name", "_observers", "_outer"),
+        "closed",
+    )
 
     def __init__(self) -> None:
         self._name = ""
@@ -70,6 +73,7 @@ class Scope:
         self._loaders: dict[
             tuple[int, Declaration[Any, Any, Any], Hashable], tuple[Loaders, DeclaredLoader[Any, Any, Any]]
         ] = {}
+        self._ending: set[Task[None]] = set()  # of loaders that were closed before
         self._outer: Scope | None = None
         self._observers: list[Observer] = []  # shared with the loaders
         if everywhere:
@@ -157,10 +161,12 @@ class Scope:
             _tell([*everywhere, *self._observers], "scope_closed", self)
 
     def _close_loaders(self, loaders: Loaders) -> None:
-        """Close what belongs to `loaders`, which are over before the scope is."""
-        for owner, loader in self._loaders.values():
-            if owner is loaders:
-                loaders._end(loader)
+        """Close what belongs to `loaders`, which are over before the scope is, and let go of it."""
+        for key in [key for key, (owner, _) in self._loaders.items() if owner is loaders]:
+            loaders._end(self._loaders.pop(key)[1])
+        for task in loaders._ending:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
 
     async def aclose(self) -> None:
         """`close` the scope and wait until its batch functions have ended.
@@ -169,7 +175,7 @@ class Scope:
             Everybody has been answered before the wait; only the wait ends.
         """
         self.close()
-        await _ended({task for loaders, _ in self._loaders.values() for task in loaders._ending})
+        await _ended(self._ending.union(*(loaders._ending for loaders, _ in self._loaders.values())))
 
     async def __aenter__(self) -> Self:
         self._outer = self.enter()

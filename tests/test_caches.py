@@ -9,7 +9,7 @@ import pytest
 from cachetools import LRUCache, TTLCache
 from strawberry.dataloader import AbstractCache, DefaultCache
 
-from loader import DataLoader
+from loader import DataLoader, LoaderLoopError
 from loader._caches import as_mapping
 from tests import loops
 from tests.fakes import Backend, outcome, together
@@ -202,3 +202,9 @@ def test_what_is_no_cache_is_refused(cache: Any) -> None:
 def test_a_cache_that_would_never_be_used_is_refused() -> None:
     with pytest.raises(ValueError, match="cache=False keeps nothing"):
         DataLoader(Backend(), cache=False, cache_map={})
+
+
+def test_a_cache_that_keeps_futures_is_primed_where_a_loop_runs() -> None:
+    loader = DataLoader(Backend(), cache_map=DefaultCache())
+    with pytest.raises(LoaderLoopError, match="was called where no event loop runs"):
+        loader.prime(1, "one")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import copy
 import gc
+import pickle
 import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -1407,3 +1409,22 @@ async def test_stop_async_iteration_ends_no_callers_iteration() -> None:
     loader = DataLoader(fetch)
     with pytest.raises(BatchFailedError, match="StopAsyncIteration"):
         [name async for name in Names()]
+
+
+async def test_a_loader_is_neither_copied_nor_pickled() -> None:
+    loader = DataLoader(Backend(), name="users")
+    for make in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="<DataLoader users: 0 waiting> belongs to its event loop"):
+            make(loader)
+
+
+async def test_why_a_key_is_not_hashable_is_kept() -> None:
+    class Key:
+        def __hash__(self) -> int:
+            raise TypeError("no tenant yet")
+
+    loader = DataLoader[Any, Any](Backend())
+    for ask in (loader.load, loader.clear, lambda key: loader.load_many([key])):
+        with pytest.raises(TypeError, match="is not hashable") as caught:
+            ask(Key())
+        assert str(caught.value.__cause__) == "no tenant yet"

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loader import BatchCancelledError, BatchFailedError, BatchResultError, DataLoader, KeyNotFoundError
+from loader import (
+    BatchCancelledError,
+    BatchFailedError,
+    BatchResultError,
+    DataLoader,
+    KeyNotFoundError,
+    LoaderLoopError,
+)
 from loader._results import BatchFunction, Shape
 from tests.fakes import outcome, together, turns
 
@@ -130,6 +137,25 @@ async def test_a_lambda_around_a_coroutine_function_runs_on_the_loop_from_the_se
     loader: DataLoader[int, int] = DataLoader(function, cache=False)
     assert [await loader.load(1), await loader.load(2)] == [10, 20]
     assert (threads[0] is threading.main_thread(), threads[1] is threading.main_thread()) == (False, True)
+
+
+@pytest.mark.parametrize("uses", ["gather", "create_task", "get_running_loop"])
+async def test_a_plain_function_that_needs_the_loop_is_told_to_be_async(uses: str) -> None:
+    def load(keys: list[int]) -> Any:
+        coroutine = asyncio.sleep(0)
+        try:
+            return asyncio.get_running_loop() if uses == "get_running_loop" else getattr(asyncio, uses)(coroutine)
+        finally:
+            coroutine.close()
+
+    with pytest.raises(LoaderLoopError, match="the batch function asks for the event loop"):
+        await DataLoader(load).load(1)
+
+    def fails(keys: list[int]) -> Any:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        await DataLoader(fails).load(1)
 
 
 @pytest.mark.real_time

@@ -355,3 +355,21 @@ def test_the_name_of_a_scope_is_a_string(name: Any) -> None:
     with pytest.raises(TypeError, match="the name of a scope is a string, not"):
         scope.name = name
     assert scope.name == ""
+
+
+async def test_loaders_that_are_closed_inside_of_a_scope_are_let_go() -> None:
+    gone = []
+    async with Scope():
+        for _ in range(3):
+            async with AppLoaders() as loaders:
+                assert await loaders.users.load(1) == "v1"
+                gone.append(weakref.ref(loaders))
+                users = loaders.users
+            with pytest.raises(LoaderClosedError):
+                loaders.users  # noqa: B018
+            with pytest.raises(LoaderClosedError):
+                users.load(1)
+            del loaders, users
+        await turns()
+        gc.collect()
+        assert [each() for each in gone] == [None] * 3
