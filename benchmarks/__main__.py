@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.chart import draw
-from benchmarks.pages import refresh
+from benchmarks.pages import refresh, strays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,6 +112,9 @@ def arguments() -> argparse.ArgumentParser:
         "--plot", type=Path, metavar="FOLDER", help="write an SVG chart of each table of times to FOLDER"
     )
     parser.add_argument("--readme", action="store_true", help="write the tables into the README and the guides")
+    parser.add_argument(
+        "--compare", action="store_true", help="say which figures of the README this run did not reproduce"
+    )
     parser.add_argument("--quick", action="store_true", help="run few and small rounds, to see that all parts work")
     return parser
 
@@ -122,8 +125,9 @@ def main(given: Sequence[str] | None = None) -> None:
     options = parser.parse_args(given)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    if options.readme and options.quick:
-        parser.error("--readme shows what was measured, and --quick measures nothing: leave one of them out")
+    for option in ("readme", "compare"):
+        if vars(options)[option] and options.quick:
+            parser.error(f"--{option} is for what was measured, and --quick measures nothing: leave one of them out")
     if options.json and not options.json.parent.is_dir():
         parser.error(f"there is no folder {options.json.parent} for --json")
     run, failed = Run(), list[str]()
@@ -145,11 +149,16 @@ def main(given: Sequence[str] | None = None) -> None:
         for table in run.every_table():
             if table.chart:
                 (options.plot / f"{table.name}.svg").write_text(draw(table), encoding="utf-8")
+    apart = strays((ROOT / "README.md").read_text(encoding="utf-8"), run.every_table()) if options.compare else []
+    if options.compare:
+        print("\n".join(apart) or "every figure of the README that was measured lies within its spread")
     if options.readme:
         for path in refresh(ROOT, run.every_table(), run.machine()):
             print(f"wrote {path.relative_to(ROOT)}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
+    if apart:
+        sys.exit(f"{len(apart)} figures lie outside of their spread")
 
 
 if __name__ == "__main__":

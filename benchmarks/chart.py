@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from benchmarks.table import Figure, Spread
+from benchmarks.table import Around, Figure, Spread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -65,7 +65,10 @@ def draw(table: Table) -> str:
 
 
 def _spread(row: Sequence[object], column: int) -> Spread | None:
-    """That of a figure stands beside it."""
+    """That of a figure stands in it, or beside it."""
+    cell = row[column]
+    if isinstance(cell, Around):
+        return Spread(cell.low, cell.high)
     beside = row[column + 1] if column + 1 < len(row) else None
     return beside if isinstance(beside, Spread) else None
 
@@ -77,6 +80,8 @@ def _reach(row: Sequence[object], column: int) -> float:
 
 
 def _number(cell: object) -> float:
+    if isinstance(cell, Around):
+        return cell.median
     if not isinstance(cell, int | float):
         raise TypeError(f"a chart shows numbers, not {cell!r}")
     return cell
@@ -93,6 +98,7 @@ def _bar(y: float, name: str, row: Sequence[object], column: int, scale: float, 
         low, high = (f"{_LEFT + edge * scale:.1f}" for edge in spread)
         yield f'<line class="spread" x1="{low}" x2="{high}" y1="{middle}" y2="{middle}"/>'
     cell = row[column]
+    cell = cell.median if isinstance(cell, Around) else cell
     shown = str(cell) if isinstance(cell, Figure) else f"{_number(cell):,}"
     yield _text(_LEFT + end + 6, y + 11, shown)
 

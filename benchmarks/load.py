@@ -15,6 +15,7 @@ import os
 import random
 import re
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,18 +23,19 @@ import time
 from collections import defaultdict
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
-from benchmarks.table import Figure, Table
+from benchmarks.table import Table, around
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-SECONDS, CONNECTIONS = 60.0, 50
+SECONDS, WINDOWS, CONNECTIONS = 60.0, 6, 50
 MAX_GROWTH = 30  # MB that a server may take more after the load than after it has warmed up
 ORIGINS = ("EWR", "JFK", "LGA")
 
@@ -106,15 +108,22 @@ class Outcome:
     """What a load has come to.
 
     Attributes:
-        times: Seconds of each operation that was not left: of a subscription, to its tenth event.
-        left: How many operations were left midway.
+        began: When the load began, as `time.perf_counter` has it.
+        times: Of each operation that was not left, when it ended and how many seconds it took: of a subscription, to
+            its tenth event.
+        left: When each operation was left that was.
         wrong: Errors, and answers that are not what the CSV files say.
     """
 
-    times: list[float] = field(default_factory=list)
-    left: int = 0
+    began: float = field(default_factory=time.perf_counter)
+    times: list[tuple[float, float]] = field(default_factory=list)
+    left: list[float] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+
+    def took(self, began: float) -> None:
+        """An operation that began then has ended."""
+        ended = time.perf_counter()
+        self.times.append((ended, ended - began))
 
     def check(self, query: str, answer: Any, expected: Any) -> None:
         if answer != {"data": expected}:
@@ -126,13 +135,11 @@ class Outcome:
 async def load(address: str, *, seconds: float, connections: int, seed: int = 1) -> Outcome:
     """Put a server under load: a fifth of the connections follow boards, the others ask and change."""
     outcome = Outcome()
-    began = time.perf_counter()
     async with asyncio.TaskGroup() as clients:
         for number in range(connections):
             client = _follower if number % 5 == 4 else _asker
             mine = truth().left[number::connections]  # what others delay would be a wrong answer here
-            clients.create_task(client(address, random.Random(seed + number), began + seconds, mine, outcome))
-    outcome.seconds = time.perf_counter() - began
+            clients.create_task(client(address, random.Random(seed + number), outcome.began + seconds, mine, outcome))
     return outcome
 
 
@@ -144,7 +151,7 @@ async def _asker(address: str, chance: random.Random, until: float, mine: list[s
             sent = {"query": query, "variables": variables}
             async with session.post(f"http://{address}/graphql", json=sent) as response:
                 answer = await response.json(content_type=None)
-            outcome.times.append(time.perf_counter() - began)
+            outcome.took(began)
             return answer
 
         while time.perf_counter() < until:
@@ -153,7 +160,7 @@ async def _asker(address: str, chance: random.Random, until: float, mine: list[s
             )  # fmt: skip
             what = chance.random()
             if what < 0.1:
-                outcome.left += 1
+                outcome.left.append(time.perf_counter())
                 with suppress(TimeoutError):
                     async with asyncio.timeout(chance.uniform(0, 0.02)):
                         await post(ASK, origin=origin, day=day)
@@ -186,13 +193,13 @@ async def _follower(address: str, chance: random.Random, until: float, _: list[s
                     if truth().flights[flight["id"]]["origin"] != origin:
                         outcome.wrong.append(f"subscription Board: flight {flight['id']} does not leave from {origin}")
                 if leaves:
-                    outcome.left += 1
+                    outcome.left.append(time.perf_counter())
                     assert socket._response.connection is not None
                     assert socket._response.connection.transport is not None
                     socket._response.connection.transport.abort()
                 else:
                     await socket.send_json({"type": "complete", "id": "1"})
-                    outcome.times.append(time.perf_counter() - began)
+                    outcome.took(began)
 
 
 @dataclass
@@ -247,8 +254,8 @@ async def serving(module: str, **variables: str) -> AsyncIterator[Server]:
             process.stderr.close()
 
 
-async def measure(module: str, *, seconds: float, connections: int) -> list[object]:
-    """A row of the table.
+async def measure(module: str, *, seconds: float, windows: int, connections: int) -> list[object]:
+    """A row of the table: medians of windows of the load, and their spread.
 
     Raises:
         RuntimeError: If an answer was wrong, if something stays of the load, or if the server does not stop cleanly.
@@ -257,43 +264,62 @@ async def measure(module: str, *, seconds: float, connections: int) -> list[obje
         await load(server.address, seconds=seconds / 4, connections=connections, seed=1000)  # fills pools and caches
         before = await server.metrics()
         tasks = await server.settled(5)
+        watching = asyncio.create_task(_watch(server, [seconds * n / windows for n in range(windows + 1)]))
         outcome = await load(server.address, seconds=seconds, connections=connections)
-        after = await server.metrics()
+        edges = await watching
         left = await server.settled(tasks)
-        memory = (await server.metrics())["process_resident_memory_bytes"] / 1e6
+        memory = (await server.metrics())["process_resident_memory_bytes"]
     if outcome.wrong:
         raise RuntimeError(f"{len(outcome.wrong)} wrong answers of {module}, first {outcome.wrong[0]}")
     if left > tasks:
         raise RuntimeError(f"{left - tasks:.0f} tasks stay of the load on {module}")
-    grown = memory - before["process_resident_memory_bytes"] / 1e6
+    grown = (memory - before["process_resident_memory_bytes"]) / 1e6
     if grown > MAX_GROWTH:
         raise RuntimeError(f"{module} takes {grown:.0f} MB more after the load")
-    times = sorted(outcome.times)
-    statements = after["example_statements_total"] - before["example_statements_total"]
+    rates, medians, slowest, statements = [], [], [], []
+    for (began, had, _), (ended, has, _) in pairwise(edges):
+        took = sorted(took for at, took in outcome.times if began < at <= ended)
+        all_of_it = len(took) + sum(began < at <= ended for at in outcome.left)
+        rates.append(len(took) / (ended - began))
+        medians.append(statistics.median(took))
+        slowest.append(took[len(took) * 99 // 100])
+        statements.append((has - had) / all_of_it)
     return [
-        Figure(len(times) / outcome.seconds),
-        Figure(times[len(times) // 2], "ms"),
-        Figure(times[len(times) * 99 // 100], "ms"),
-        Figure(statements / (len(times) + outcome.left), digits=1),
-        Figure(memory * 1e6, "MB"),
-        Figure(grown * 1e6, "MB"),
+        around(rates, "", 0),
+        around(medians, "ms", 0),
+        around(slowest, "ms", 0),
+        around(statements, "", 1),
+        around([resident for *_, resident in edges], "MB", 0),
     ]
 
 
+async def _watch(server: Server, edges: list[float]) -> list[tuple[float, float, float]]:
+    """So many seconds from now: the time, how many statements the server has run, and its memory in bytes."""
+    seen = []
+    began = time.perf_counter()
+    for edge in edges:
+        await asyncio.sleep(began + edge - time.perf_counter())
+        figures = await server.metrics()
+        resident = figures["process_resident_memory_bytes"]
+        seen.append((time.perf_counter(), figures["example_statements_total"], resident))
+    return seen
+
+
 WAYS = {"loader": "example_app", "strawberry.dataloader": "benchmarks.load_peer"}
-HEAD = ["way", "operations/s", "p50", "p99", "statements each", "memory after", "grown by"]
+HEAD = ["way", "operations/s", "p50", "p99", "statements each", "memory"]
 
 
 def tables(*, quick: bool = False) -> Iterator[Table]:
     """The one table."""
-    seconds, connections = (1.0, 5) if quick else (SECONDS, CONNECTIONS)
+    seconds, windows, connections = (1.0, 1, 5) if quick else (SECONDS, WINDOWS, CONNECTIONS)
     yield Table(
         "load",
         f"{connections} connections for {seconds:.0f} s from a second process: queries of three levels, mutations and "
-        "subscriptions, a tenth left midway; every answer compared with the CSV files, no error, no task left over.",
+        "subscriptions, a tenth left midway; every answer compared with the CSV files, no error, no task left over, no "
+        f"{MAX_GROWTH} MB more than before; medians of {windows} windows.",
         HEAD,
         [
-            [way, *asyncio.run(measure(module, seconds=seconds, connections=connections))]
+            [way, *asyncio.run(measure(module, seconds=seconds, windows=windows, connections=connections))]
             for way, module in WAYS.items()
         ],
         chart="operations/s",

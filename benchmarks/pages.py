@@ -22,6 +22,10 @@ MARKED = re.compile(
 )
 
 
+FIGURE = re.compile(r"(?P<shown>-?[\d,.]+)(?: \S+)? \((?P<low>-?[\d,.]+) to (?P<high>-?[\d,.]+)\)")
+"""A figure and its spread, as `Around` shows them."""
+
+
 def pages(root: Path) -> Iterator[Path]:
     """The pages that may have tables."""
     yield root / "README.md"
@@ -59,3 +63,32 @@ def refresh(root: Path, tables: list[Table], machine: str) -> list[Path]:
             known[table.name].write_text(draw(table), encoding="utf-8")
             written.append(known[table.name])
     return written
+
+
+def strays(page: str, tables: list[Table]) -> list[str]:
+    """Which figures of a page a run did not reproduce: within the spread that is stated, or exactly where none is."""
+    found = []
+    for table in tables:
+        stated = marked(page).get(table.name)
+        if stated is None:
+            continue
+        (head, *said), (_, *now) = cells(stated), cells(table.markdown())
+        for row, new_row in zip(said, now, strict=True):
+            for column, cell, new in zip(head, row, new_row, strict=True):
+                if not _agree(cell, new):
+                    found.append(f"{table.name}, {row[0]}, {column}: {new} is not what is stated, {cell}")
+    return found
+
+
+def cells(markdown: str) -> list[list[str]]:
+    """The cells of a table, without the rule below its head."""
+    head, _, *rows = markdown.splitlines()
+    return [line.strip("| ").split(" | ") for line in (head, *rows)]
+
+
+def _agree(stated: str, new: str) -> bool:
+    before, now = FIGURE.fullmatch(stated), FIGURE.fullmatch(new)
+    if before is None or now is None:
+        return stated == new
+    low, figure, high = (float(text.replace(",", "")) for text in (before["low"], now["shown"], before["high"]))
+    return low <= figure <= high

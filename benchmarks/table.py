@@ -54,7 +54,7 @@ class Around(NamedTuple):
     high: Figure
 
     def __str__(self) -> str:
-        return f"{self.median.number} ({self.low.number} to {self.high.number})"
+        return f"{self.median} ({self.low.number} to {self.high.number})"
 
 
 @dataclass(frozen=True)
@@ -130,6 +130,11 @@ def nine_in_ten(values: Sequence[float], unit: str, digits: int = 1) -> Spread:
     return Spread(Figure(low, unit, digits), Figure(high, unit, digits))
 
 
+def around(values: Sequence[float], unit: str, digits: int = 1) -> Around:
+    """The median of the rounds, and between what nine in ten lie."""
+    return Around(median(values, unit, digits), *nine_in_ten(values, unit, digits))
+
+
 def percentile(values: Sequence[float], percent: int, unit: str, digits: int = 1) -> Figure:
     """What so many percent of the values do not exceed."""
     return Figure(statistics.quantiles(values, n=100, method="inclusive")[percent - 1], unit, digits)
@@ -142,8 +147,7 @@ def ratio(values: Sequence[float], reference: Sequence[float], digits: int = 2) 
 
 def ratio_in_rounds(values: Sequence[float], reference: Sequence[float], digits: int = 2) -> Around:
     """What something took beside something else in the same round, when the machine was as fast for both."""
-    ratios = [each / other for each, other in zip(values, reference, strict=True)]
-    return Around(median(ratios, "", digits), *nine_in_ten(ratios, "", digits))
+    return around([each / other for each, other in zip(values, reference, strict=True)], "", digits)
 
 
 def compared(

@@ -22,7 +22,7 @@ from benchmarks import load, pages, second_level, services, workers
 from benchmarks.__main__ import PARTS, Run, main
 from benchmarks.chart import draw
 from benchmarks.rounds import in_turns
-from benchmarks.table import Figure, Spread, Table, compared, ratio_in_rounds
+from benchmarks.table import Figure, Spread, Table, around, compared, ratio_in_rounds
 from tests.postgres import postgres  # noqa: F401  # a fixture, found by its name
 from tests.redis_servers import place  # noqa: F401  # another one
 
@@ -262,7 +262,8 @@ def test_a_part_that_fails_is_reported_and_the_figures_of_the_others_are_kept(
     ("given", "message"),
     [
         (["keys", "keyz"], "no such part: keyz; there are keys, reference,"),
-        (["--quick", "--readme"], "--quick measures nothing"),
+        (["--quick", "--readme"], "--readme is for what was measured, and --quick measures nothing"),
+        (["--quick", "--compare"], "--compare is for what was measured, and --quick measures nothing"),
         (["--json", "/no/such/folder/figures.json"], "there is no folder /no/such/folder for --json"),
     ],
 )
@@ -353,6 +354,38 @@ def test_a_run_draws_the_pictures_of_the_pages_anew(tmp_path: Path) -> None:
     assert picture.read_text() == draw(table)
 
 
+def test_a_run_says_which_figures_of_a_page_it_did_not_reproduce() -> None:
+    def table(first: list[float], second: list[float], calls: int) -> Table:
+        return Table("made", "", ["way", "took", "of it", "calls"], [
+            ["ours", around(first, "ms"), around(second, "", 2), calls],
+        ])  # fmt: skip
+
+    page = (
+        f"<!-- figures: made -->\n\n{table([1.0, 1.2, 2.0], [0.5, 0.6, 0.7], 6).markdown()}\n\n<!-- end of figures -->"
+    )
+    assert "| ours | 1,200.0 ms (1,020.0 to 1,920.0) | 0.60 (0.51 to 0.69) | 6 |" in page
+    assert pages.strays(page, [table([1.9], [0.52], 6), Table("other", "", ["way"], [])]) == []
+    assert pages.strays(page, [table([1.93], [0.7], 7)]) == [
+        "made, ours, took: 1,930.0 ms (1,930.0 to 1,930.0) is not what is stated, 1,200.0 ms (1,020.0 to 1,920.0)",
+        "made, ours, of it: 0.70 (0.70 to 0.70) is not what is stated, 0.60 (0.51 to 0.69)",
+        "made, ours, calls: 7 is not what is stated, 6",
+    ]
+
+
+def test_a_run_that_does_not_reproduce_the_readme_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[str] = []
+    monkeypatch.setattr("benchmarks.__main__.strays", lambda *_: found)
+    monkeypatch.setattr(Run, "part", lambda self, name, quick: iter(()))
+    main(["triggers", "--compare"])
+    assert "every figure of the README that was measured lies within its spread" in capsys.readouterr().out
+    found.append("made, ours, calls: 7 is not what is stated, 6")
+    with pytest.raises(SystemExit, match="1 figures lie outside of their spread"):
+        main(["triggers", "--compare"])
+    assert found[0] in capsys.readouterr().out
+
+
 SHOWN = [
     pytest.param(name, text, id=f"{page.relative_to(ROOT)}:{name}")
     for page in pages.pages(ROOT)
@@ -361,18 +394,12 @@ SHOWN = [
 PART_OF = {name: part for part, tables in PROMISED.items() for name in tables}
 
 
-def cells(markdown: str) -> list[list[str]]:
-    """The cells of a table, without the rule below its head."""
-    head, _, *rows = markdown.splitlines()
-    return [line.strip("| ").split(" | ") for line in (head, *rows)]
-
-
 @pytest.mark.parametrize(("name", "text"), SHOWN)
 def test_a_page_shows_a_table_with_the_columns_and_rows_that_it_has_today(name: str, text: str) -> None:
     if name == "machine":
         assert re.fullmatch(r"\w+ 3\.\d+\.\d+\S*, \d+ cores, .*; strawberry-graphql .*, aiodataloader .*\.", text)
         return
-    head, *rows = cells(text)
+    head, *rows = pages.cells(text)
     if name == "load":  # which takes its time
         assert (head, [row[0] for row in rows]) == (load.HEAD, list(load.WAYS))
         return
