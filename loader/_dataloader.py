@@ -110,7 +110,7 @@ class DataLoader(Batching, Generic[K, V]):
         group_by: The same where a key may have any number of rows; each key gets the list of its rows.
         max_concurrent_batches: How many batches of this loader run at once; more wait, still taking keys. A batch
             that another one waits for never waits for that one's slot.
-        max_pending: How many keys may wait to be sent.
+        max_pending: How many keys may wait to be sent; those that nobody waits for any more make room for others.
         timeout: How long a batch may take from leaving to its last answer, waiting for a slot included.
         abandoned: What becomes of a running batch when all its callers have left: "finish" lets it fill the cache,
             "cancel" ends it.

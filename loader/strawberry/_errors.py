@@ -25,7 +25,8 @@ def log_shared_errors_once(schema: Schema) -> None:
     def process_errors(errors: list[GraphQLError], execution_context: ExecutionContext | None = None) -> None:
         by_exception: dict[int, list[GraphQLError]] = {}
         for error in errors:
-            by_exception.setdefault(id(error.original_error or error), []).append(error)
+            exception = error if error.original_error is None else error.original_error
+            by_exception.setdefault(id(exception), []).append(error)
         shared = [(_counted(alike), alike) for alike in by_exception.values() if len(alike) > 1]
         counted = {id(alike[0]): one for one, alike in shared}
         distinct = [counted.get(id(alike[0]), alike[0]) for alike in by_exception.values()]
