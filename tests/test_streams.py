@@ -1193,3 +1193,15 @@ async def test_a_source_that_ends_with_what_would_end_its_consumer_arrives_wrapp
     with pytest.raises(RunCancelledError, match="ended with GeneratorExit, its consumer did not") as caught:
         await anext(conflate(Source()))
     assert isinstance(caught.value.__cause__, GeneratorExit)
+
+
+async def test_a_key_function_that_raises_stop_async_iteration_does_not_look_like_the_end() -> None:
+    async def source() -> AsyncIterator[int]:
+        yield 1
+
+    def key(_: int) -> int:
+        raise StopAsyncIteration
+
+    values = conflate(source(), key=key)
+    with pytest.raises(RunCancelledError, match="ended with StopAsyncIteration, its consumer did not"):
+        [value async for value in values]

@@ -160,8 +160,11 @@ class Flow(Generic[T]):
         self.settle(get_running_loop().time())
 
     def presentable(self, error: BaseException | None) -> Exception | None:
-        """The exception for the consumer, which a GeneratorExit or a SystemExit of the source's would end as well."""
-        if error is None or isinstance(error, Exception):
+        """The exception for the consumer, which a GeneratorExit or a SystemExit of the source's would end as well.
+
+        A `StopAsyncIteration` is one of the key function's, and the consumer would take it for the end.
+        """
+        if error is None or (isinstance(error, Exception) and not isinstance(error, StopAsyncIteration)):
             return error
         kind = type(error).__name__
         failure = RunCancelledError(f"The source of {self.name} ended with {kind}, its consumer did not.")
