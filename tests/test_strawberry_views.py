@@ -87,7 +87,7 @@ async def litestar(schema: Schema, market: Market) -> AsyncIterator[str]:
     controller = make_graphql_controller(
         schema, path="/graphql", context_getter=get_context, subscription_protocols=PROTOCOLS
     )
-    async with Server(Litestar([controller], openapi_config=None)) as server:
+    async with Server(Litestar([controller], openapi_config=None, logging_config=None)) as server:
         yield server.address
 
 
