@@ -32,7 +32,11 @@ EAGER: Any = getattr(getattr(asyncio, "eager_task_factory", None), "__code__", N
 
 
 def executor_class(base: type[Any], *, plan: bool, early_execution: bool, observed: Observed) -> type[Any]:
-    """A subclass of the schema's executor class, with these options."""
+    """A subclass of the schema's executor class, with these options.
+
+    One that executes fields in its own way may have to say no before anything is loaded: then there is no plan.
+    """
+    plan = plan and base.execute_field is IncrementalExecutor.execute_field
     attributes = {"loader_base": base, "loader_early_execution": early_execution, "loader_observed": observed}
     return type("LoaderExecutor", (_Planning if plan else _Scoped, base), attributes)
 
@@ -48,8 +52,10 @@ class _Scoped(IncrementalExecutor):
         super().__init__(*arguments, **named)
         self._loader_operation = Operation.current()
         self._loader_event = False
-        if self._loader_operation is not None and self.operation.name is not None:
-            self._loader_operation.scope.name = self.operation.name.value
+        if self._loader_operation is not None:
+            self._loader_operation.context = self.context_value  # which an extension may have set anew
+            if self.operation.name is not None:
+                self._loader_operation.scope.name = self.operation.name.value
         if self.loader_early_execution:
             self.enable_early_execution = True
         self.hooks = ExecutionHooks(async_work_finished=self._after(self.hooks))

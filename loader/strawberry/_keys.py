@@ -45,7 +45,7 @@ class Sought:
         above: What brought the objects, and the cache keys that it brought them for; None if the list has them itself.
     """
 
-    __slots__ = ("_by_key", "_found", "above", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
+    __slots__ = ("_askers", "_by_key", "_found", "above", "all_ask", "asked", "cache_keys", "keys", "names", "objects")
 
     def __init__(self, asked: Asked, names: Names) -> None:
         self.asked = asked
@@ -56,6 +56,7 @@ class Sought:
         self.keys: dict[Hashable, Any] = {}
         self.all_ask = True
         self._found: list[Any] = []
+        self._askers: Collection[int] | None = None
         self._by_key: dict[Hashable, list[int]] = {}
 
     def add(self, objects: Sequence[Any]) -> None:
@@ -98,10 +99,10 @@ class Sought:
 
     def askers_above(self) -> Collection[int] | None:
         """The identities of the objects that these were brought for; None if the list has them itself."""
-        if self.above is None:
-            return None
-        sought, cache_keys = self.above
-        return sought.came_to(dict.fromkeys(cache_keys)).keys()
+        if self._askers is None and self.above is not None:
+            sought, cache_keys = self.above
+            self._askers = sought.came_to(dict.fromkeys(cache_keys)).keys()
+        return self._askers
 
     def by_object(self) -> dict[int, Hashable]:
         """The cache keys by the identity of the objects."""
@@ -144,16 +145,25 @@ def _collect_held(
     field: Attribute, objects: Sequence[Any], names: Names, found: dict[tuple[Asked, Names], Sought]
 ) -> None:
     held = list(map(field.read, objects))
-    if field.place.nodes and not all(map(_same, held, map(field.read, objects))):
-        raise UnfitError  # what a property makes anew each time is not what the executor is going to resolve
+    again = list(map(field.read, objects)) if field.place.nodes else []
     try:
+        if again and not all(map(_same, held, again)):
+            raise UnfitError  # what a property makes anew each time is not what the executor is going to resolve
         collect(held, field.required, field.place, names, found)
     except UnfitError:
-        for each, another in zip(held, map(field.read, objects), strict=True):
-            if iscoroutine(each) and another is not each:  # nobody else has them: Python would miss their `await`
-                each.close()
-                another.close()
+        for each, another in zip(held, again or map(field.read, objects), strict=True):
+            _close(each, another)
         raise
+
+
+def _close(one: Any, other: Any) -> None:
+    """Close the coroutines in what was read twice, and is not the same: Python would miss their `await`."""
+    if iscoroutine(one) and iscoroutine(other) and one is not other:  # else the object itself has it
+        one.close()
+        other.close()
+    elif isinstance(one, LISTS) and isinstance(other, LISTS) and one is not other:
+        for each, another in zip(one, other, strict=False):
+            _close(each, another)
 
 
 def _same(one: Any, other: Any) -> bool:

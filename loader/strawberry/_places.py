@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from loader.observe import Place
 from loader.strawberry._several import names_of
@@ -12,9 +14,8 @@ if TYPE_CHECKING:
 
     from loader.strawberry._several import Names
 
-MOST_PLACES = 10_000
-
-_places: dict[int, tuple[FieldNode, Place]] = {}  # by the id of a node, which is kept so that the id stays its own
+_places: dict[int, tuple[ref[FieldNode], Place]] = {}
+"""By the id of a node, as long as there is that node: it has the whole document, whose size the client decides."""
 
 
 def place_in_query(names: Names) -> Place:
@@ -34,12 +35,15 @@ def place_of_field(info: Any) -> Place:
     raw: GraphQLResolveInfo[Any] = getattr(info, "_raw_info", info)
     node = raw.field_nodes[0]
     known = _places.get(id(node))
-    if known is not None:
+    if known is not None and known[0]() is node:
         return known[1]
     place = place_in_query(names_of(raw.path))
     whole, part = raw.operation.loc, node.loc
     if whole and part and whole.source is part.source and whole.start <= part.start < whole.end:
-        if len(_places) >= MOST_PLACES:
-            _places.clear()
-        _places[id(node)] = node, place
+        _places[id(node)] = ref(node, partial(_forget, id(node))), place
     return place
+
+
+def _forget(of_node: int, gone: ref[FieldNode]) -> None:
+    if _places.get(of_node, (None,))[0] is gone:
+        del _places[of_node]

@@ -51,8 +51,17 @@ if TYPE_CHECKING:
 MOST_LEVELS = 30
 """A deeper list is completed as if there were no plan: all in one go would be too many calls within each other."""
 
+MOST_LOOKED_AT = 1_000
+"""So many selections and fields, of all types that they may be of, are looked at for one operation; lists that would
+take more are completed as if there were no plan. Where interfaces overlap, their number may grow with the power of the
+depth, and it is the client that writes the query; to look at one takes some 7 µs."""
+
 GLOBAL_ID = Place([], [], abstract=False, quiet=True)
 """What a global ID is made of is no value of its type, but whatever the object has."""
+
+
+class TooMuchError(Exception):
+    """The query is too large to be looked through, with all the types that its objects may be of."""
 
 
 class Plan:
@@ -62,12 +71,13 @@ class Plan:
         completing: Whether a list is being completed with everything loaded; what is inside it needs no plan.
     """
 
-    __slots__ = ("_operation", "_places", "completing")
+    __slots__ = ("_looked_at", "_operation", "_places", "completing")
 
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
-        # A query that spreads one fragment in many places, or asks it of many types, has no more places than fields.
+        # A query that spreads one fragment in many places has no more places than fields.
         self._places: dict[tuple[Any, ...], Place] = {}
+        self._looked_at = 0
         self.completing = False
 
     def complete(
@@ -92,9 +102,11 @@ class Plan:
         Returns:
             What `complete` returns, or an awaitable of it.
         """
+        if not values:
+            return complete()
         try:
             place = self._place(executor, return_type, details)
-        except Exception:  # noqa: BLE001  # a directive without its argument: each object finds out, at its own path
+        except Exception:  # noqa: BLE001  # too much, or a directive without its argument, which each object finds out
             return complete()
         if not (place.quiet and place.useful) or place.depth > MOST_LEVELS:
             return complete()
@@ -170,11 +182,15 @@ class Plan:
         return Place(details, nodes, abstract=is_abstract_type(named), quiet=decided_at_once(named))
 
     def _node(self, executor: IncrementalExecutor, object_type: GraphQLObjectType, details: FieldDetailsList) -> Node:
+        if self._looked_at >= MOST_LOOKED_AT:
+            raise TooMuchError
         node = Node(object_type)
         collected, _, _ = executor.collect_subfields(object_type, details)
         # What is deferred is executed later, on its own, unless it starts at once.
         fields, deferred = executor.build_sub_execution_plan(collected)
         node.quiet = node.quiet and not (deferred and executor.enable_early_execution)
+        selections = [each.node.selection_set.selections for each in details if each.node.selection_set is not None]
+        self._looked_at += len(fields) + sum(map(len, selections))
         for response_name, group in fields.items():
             field_name = group[0].node.name.value
             definition = executor.schema.get_field(object_type, field_name)
