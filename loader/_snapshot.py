@@ -341,11 +341,14 @@ class Snapshot(Generic[T]):
                 # The error of the coalescer tells what happened to a run; the reader knows of no runs.
                 raise type(error)(f"{self!r} was closed before the load was over that was waited for") from error
 
-    def _servable(self, now: float) -> _Held[T] | None:
+    def _valid(self) -> _Held[T] | None:
+        """The value, unless it must not be served since it was invalidated."""
         held = self._held
-        if held is None or held.generation < self._floor or now >= held.stale_at + self._stale_for:
-            return None
-        return held
+        return None if held is None or held.generation < self._floor else held
+
+    def _servable(self, now: float) -> _Held[T] | None:
+        held = self._valid()
+        return None if held is None or now >= held.stale_at + self._stale_for else held
 
     def _under_way(self, generation: int, since: float) -> Run[T] | None:
         """The run in flight, if its load began in `generation` or later and after `since`, or is still to begin."""
@@ -463,11 +466,12 @@ class Changes(Generic[T]):
         """
         snapshot = self._snapshot
         loop = snapshot._home()
+        came: _Held[T] | None = None
         while not self._closed:
             if self not in snapshot._followers:
                 snapshot._followers.add(self)
                 snapshot._plan()
-            held = snapshot._servable(loop.time())
+            held = came or snapshot._servable(loop.time())
             if held is not None and held.version > self._seen:
                 self._seen = held.version
                 return held.value
@@ -475,6 +479,7 @@ class Changes(Generic[T]):
                 break
             with waiting_for(snapshot._loads):
                 await self._bell.wait(loop)
+            came = snapshot._valid()  # however long it took to load: there is none that is newer
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

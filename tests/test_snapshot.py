@@ -355,6 +355,21 @@ class TestChanges:
         await following
         assert log == [(0, 0), (1, 1), (2, 2), (3, 3)]
 
+    @pytest.mark.parametrize("stale_for", [0, 0.01, None])
+    async def test_values_that_take_longer_to_load_than_they_may_be_served_come_all_the_same(
+        self, stale_for: float | None
+    ) -> None:
+        source = Source(2)
+        log: list[tuple[float, int]] = []
+        async with Snapshot(source.load, fresh_for=1, stale_for=stale_for) as snapshot:
+            following = asyncio.create_task(self.follow(snapshot.changes(), log))
+            for value in range(1, 4):
+                await asyncio.sleep(2)
+                source.value = value
+        await following
+        assert [value for _, value in log] == [0, 1, 2]
+        assert [when for when, _ in log] == [2, 4, 6]
+
     async def test_it_is_reloaded_without_any_reader_while_somebody_follows(self) -> None:
         source = Source(1)
         log: list[tuple[float, int]] = []

@@ -18,11 +18,13 @@ from sqlalchemy import (
     String,
     Table,
     and_,
+    case,
     event,
     func,
     insert,
     make_url,
     select,
+    tuple_,
 )
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine, AsyncSession, create_async_engine
@@ -343,6 +345,53 @@ async def test_more_keys_than_parameters_are_split(engine: Any) -> None:
         assert len(pages) == 32_649
         assert [key for key, page in pages.items() if page.rows] == [1, 2]
         assert database.sent() == 2
+
+
+async def test_the_parameters_of_criteria_and_orders_are_counted_as_the_database_counts_them(engine: Any) -> None:
+    where = tuple_(Flight.id, Flight.tenant).in_([(number, 1) for number in range(1_000)])
+    order = case({number: -number for number in range(100)}, value=Flight.id)
+    async with opened(engine(), *six_flights()) as (database, session):
+        rows = await rows_by_key(session, Flight, Flight.id, range(40_000), where=where)
+        assert list(rows) == [row.id for row in await session.scalars(select(Flight).where(where).order_by("id"))]
+        groups = await grouped_rows(session, Flight, Flight.id, range(40_000), order_by=order, limit=1)
+        assert [key for key, found in groups.items() if found] == [1, 2, 3, 4, 5, 6]
+        pages = await grouped_pages(session, Flight, Flight.id, range(40_000), order_by=order, last=1)
+        assert [key for key, page in pages.items() if page.rows] == [1, 2, 3, 4, 5, 6]
+        assert max(len(parameters) for _, parameters in database.statements) <= 32_700
+
+
+async def test_a_class_whose_rows_are_told_apart_by_an_expression() -> None:
+    class Own(DeclarativeBase):
+        pass
+
+    class Person(Own):
+        __tablename__ = "persons"
+        id: Mapped[int] = mapped_column(primary_key=True)
+        letter: Mapped[str] = mapped_column()
+        __mapper_args__ = {  # noqa: RUF012  # as SQLAlchemy's own documentation writes it
+            "polymorphic_identity": "person",
+            "polymorphic_on": case((letter == "M", "manager"), else_="person"),
+        }
+
+    class Manager(Person):
+        __mapper_args__ = {"polymorphic_identity": "manager"}  # noqa: RUF012
+
+    made = sqlite()
+    async with made.begin() as connection:
+        await connection.run_sync(Own.metadata.create_all)
+    async with AsyncSession(made) as session:
+        session.add_all([Person(id=1, letter="P"), Manager(id=2, letter="M")])
+        await session.commit()
+        found = await rows_by_key(session, Person, Person.id, [2, 1])
+        assert {key: type(row) for key, row in found.items()} == {2: Manager, 1: Person}
+        managers = await grouped_rows(session, Manager, "letter", ["M", "P"], limit=1)
+        assert {key: [row.id for row in rows] for key, rows in managers.items()} == {"M": [2], "P": []}
+        pages = await grouped_pages(session, Person, "letter", ["P"], first=1, total=True)
+        assert (pages["P"].total, [row.id for row in pages["P"].rows]) == (1, [1])
+    async with made.connect() as connection:
+        rows = await rows_by_key(connection, Person, "id", [1])
+        assert rows[1].letter == "P"
+    await made.dispose()
 
 
 async def test_an_old_sqlite_gets_fewer_keys_at_once() -> None:
@@ -723,6 +772,10 @@ async def test_negative_counts_are_refused() -> None:
             count: dict[str, Any] = {name: -1}
             with pytest.raises(ValueError, match=f"^{name}= must not be negative, got -1$"):
                 await grouped_rows(session, Flight, "origin", ["JFK"], **count)
+            for wrong in (1.5, "2", True):
+                count[name] = wrong
+                with pytest.raises(TypeError, match=f"^{name}= takes a whole number or None, not {wrong!r}$"):
+                    await grouped_rows(session, Flight, "origin", ["JFK"], **count)
         for name in ("first", "after", "last", "before"):
             count = {name: -1}
             with pytest.raises(ValueError, match=f"^{name}= must not be negative, got -1$"):

@@ -6,7 +6,7 @@ from asyncio import Lock
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from weakref import WeakKeyDictionary
 
-from sqlalchemy import BindParameter, and_
+from sqlalchemy import BindParameter, and_, true
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
 from sqlalchemy.sql import visitors
 
@@ -24,7 +24,7 @@ K = TypeVar("K")
 
 Source: TypeAlias = AsyncSession | AsyncConnection
 
-# Parameters of a statement besides its keys and the caller's criteria: bounds, inheritance, loader options.
+# Parameters of a statement that do not show in it: of inheritance, and of loader options.
 _OURS = 50
 
 # PostgreSQL nests the comparisons of `(a, b) IN ((1, 2), ...)`: several thousand of them exceed its stack.
@@ -58,7 +58,8 @@ async def fetch(
     where_also = [] if where is None else [and_(where)]
     asked, askable = target.keys(keys)
     groups: dict[Any, list[tuple[Any, Sequence[Any]]]] = {key: [] for key in asked}
-    for chunk in _chunks(askable, len(target.key), target.dialect, where_also):
+    besides = _parameters(statement(and_(true(), *where_also)))
+    for chunk in _chunks(askable, len(target.key), target.dialect, besides):
         query = statement(and_(target.matches(chunk), *where_also)).options(*options)
         async with _turns.setdefault(source, Lock()):
             result: Result[Any] = await source.execute(query)
@@ -73,12 +74,10 @@ async def fetch(
     return groups
 
 
-def _chunks(
-    keys: Sequence[K], width: int, dialect: Dialect, criteria: Iterable[ClauseElement]
-) -> Iterator[Sequence[K]]:
-    """Cut `keys`, each of `width` parameters, into as many as fit into one statement beside `criteria`."""
+def _chunks(keys: Sequence[K], width: int, dialect: Dialect, besides: int) -> Iterator[Sequence[K]]:
+    """Cut `keys`, each of `width` parameters, into as many as fit into one statement with so many others."""
     # The limit that SQLAlchemy keeps for its bulk inserts: 32,700, and 999 on SQLite before 3.32.
-    room = dialect.insertmanyvalues_max_parameters - _OURS - sum(map(_parameters, criteria))
+    room = dialect.insertmanyvalues_max_parameters - _OURS - besides
     size = max(1, room // width)
     if width > 1 and not dialect.tuple_in_values:
         size = min(size, _MOST_TUPLES)
@@ -88,4 +87,9 @@ def _chunks(
 
 def _parameters(clause: ClauseElement) -> int:
     binds: list[Any] = [part for part in visitors.iterate(clause) if isinstance(part, BindParameter)]
-    return sum(len(bind.value) if bind.expanding else 1 for bind in binds)
+    return sum(sum(map(_width, bind.value)) if bind.expanding else 1 for bind in binds)
+
+
+def _width(value: Any) -> int:
+    """How many parameters a member of an IN is."""
+    return len(value) if isinstance(value, tuple | list) else 1

@@ -304,5 +304,7 @@ async def grouped_pages(
 
 def _check_counts(**counts: int | None) -> None:
     for name, count in counts.items():
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool)):
+            raise TypeError(f"{name}= takes a whole number or None, not {count!r}")
         if count is not None and count < 0:
             raise ValueError(f"{name}= must not be negative, got {count}")

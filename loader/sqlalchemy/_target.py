@@ -43,7 +43,9 @@ class Target:
             self._columns: dict[str, Any] = dict(inspected.columns.items())
         else:
             self.name = entity.__name__
-            self._columns = {part.key: getattr(entity, part.key) for part in inspected.column_attrs}
+            # What decides on the class of a row may be a column that the class has no attribute for.
+            its_own = (part.key for part in inspected.column_attrs if hasattr(entity, part.key))
+            self._columns = {name: getattr(entity, name) for name in its_own}
             self.instances = isinstance(source, AsyncSession)
         self._composite = isinstance(column, list | tuple)
         parts: Any = column if self._composite else [column]
