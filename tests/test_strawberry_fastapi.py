@@ -63,6 +63,10 @@ class Query:
         return name
 
     @strawberry.field
+    def user(self, info: Info) -> str:
+        return str(info.context["user"])
+
+    @strawberry.field
     async def forever(self, info: Info) -> str:
         name: str = await info.context["loaders"].forever.load(1)
         return name
@@ -302,6 +306,21 @@ async def test_a_request_that_is_cancelled() -> None:
         await asyncio.wait([request])
         assert request.cancelled()
     assert resources.log == ["batch ended", "after CancelledError", "closed"]
+
+
+async def test_a_getter_of_ones_own_may_depend_on_it_and_add_to_the_context() -> None:
+    resources = Resources()
+
+    async def get_context(
+        context: Annotated[dict[str, Any], Depends(context_getter(resources.make))],
+        user: Annotated[str, Header()] = "nobody",
+    ) -> dict[str, Any]:
+        return {**context, "user": user}
+
+    async with in_process(app_of(get_context)) as client:
+        response = await client.post("/graphql", json={"query": "{ name user }"}, headers={"user": "ada"})
+    assert response.json()["data"] == {"name": "name 1", "user": "ada"}
+    assert resources.log[-1] == "closed"
 
 
 def test_what_cannot_make_loaders_is_refused_when_the_getter_is_made() -> None:
