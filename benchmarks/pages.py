@@ -72,7 +72,10 @@ def strays(page: str, tables: list[Table]) -> list[str]:
         stated = marked(page).get(table.name)
         if stated is None:
             continue
-        (head, *said), (_, *now) = cells(stated), cells(table.markdown())
+        (head, *said), (new_head, *now) = cells(stated), cells(table.markdown())
+        if (head, [row[0] for row in said]) != (new_head, [row[0] for row in now]):
+            found.append(f"{table.name} has other columns or rows than are stated")
+            continue
         for row, new_row in zip(said, now, strict=True):
             for column, cell, new in zip(head, row, new_row, strict=True):
                 if not _agree(cell, new):

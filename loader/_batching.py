@@ -186,15 +186,6 @@ class Batching:
         """How many keys wait to be sent."""
         return self._unsent + (0 if self._open is None else len(self._open.callers.futures))
 
-    def _has_room(self, adding: int) -> bool:
-        """Whether so many keys more may wait; those that nobody waits for any more give way."""
-        if self._max_pending is None or self._pending() + adding <= self._max_pending:
-            return True
-        for batch in self._batches:
-            if batch.state in {BatchState.COLLECTING, BatchState.WAITING}:
-                self._drop_abandoned(batch)
-        return self._pending() + adding <= self._max_pending
-
     @property
     def observed(self) -> bool:
         """Whether somebody observes what this loader does."""
@@ -202,7 +193,7 @@ class Batching:
 
     def _open_batch(self, adding: int) -> Batch:
         """The batch that takes new keys: the one that is open, or a new one."""
-        if self._max_pending is not None and not self._has_room(adding):
+        if self._max_pending is not None and self._pending() + adding > self._max_pending:
             if everywhere or self._observers:
                 _watching().refused(self, adding)
             raise LoaderOverloadedError(
@@ -297,16 +288,6 @@ class Batching:
         if batch.state is BatchState.WAITING:
             self._unsent -= 1
 
-    def _drop_abandoned(self, batch: Batch) -> None:
-        """Take the keys that nobody waits for out of a batch that has not left."""
-        abandoned = batch.callers.abandoned()
-        for cache_key in abandoned:
-            self._drop(batch, cache_key)
-            del batch.callers.futures[cache_key]
-        self._abandoned += len(abandoned)
-        if abandoned and batch.watch is not None:
-            batch.watch.dropped(len(abandoned))
-
     def _clear(self, cache_key: Hashable) -> None:
         if everywhere or self._observers:
             _watching().cleared(self, cache_key)
@@ -354,7 +335,13 @@ class Batching:
         """Close a batch that has its turn; its cache keys, without those that nobody waits for any more."""
         if batch.state is BatchState.COLLECTING:
             self._open = None
-        self._drop_abandoned(batch)
+        abandoned = batch.callers.abandoned()
+        for cache_key in abandoned:
+            self._drop(batch, cache_key)
+            del batch.callers.futures[cache_key]
+        self._abandoned += len(abandoned)
+        if abandoned and batch.watch is not None:
+            batch.watch.dropped(len(abandoned))
         if batch.state is BatchState.WAITING:
             self._unsent -= len(batch.callers.futures)
         batch.state = BatchState.RUNNING
@@ -483,9 +470,8 @@ class Batching:
                 self._report(batch, error, "error after callers were answered")
             return
         self._failures += 1
-        if isinstance(error, Exception) and len(batch.callers.abandoned()) == len(batch.callers.futures):
-            # All have left, or have their answers from an async generator that failed afterwards.
-            self._report(batch, error, "a batch failed, and nobody waited for it any more")
+        if isinstance(error, Exception) and not batch.callers.futures:
+            self._report(batch, error, "an async generator failed after it had answered everybody")
         self._end(batch, error)
         task = batch.task
         if isinstance(error, CancelledError) and task is not None and task.cancelling():
@@ -505,6 +491,8 @@ class Batching:
         late = LoaderTimeoutError(
             f"{self.name}: a batch of {count} keys was not answered within {self._timeout} seconds"
         )
+        if not count:
+            self._report(batch, late, "an async generator did not end after it had answered everybody")
         self._end(batch, late)
         batch.callers.fail_all(late)
         self._cancel(batch)

@@ -110,7 +110,7 @@ class DataLoader(Batching, Generic[K, V]):
         group_by: The same where a key may have any number of rows; each key gets the list of its rows.
         max_concurrent_batches: How many batches of this loader run at once; more wait, still taking keys. A batch
             that another one waits for never waits for that one's slot.
-        max_pending: How many keys may wait to be sent; those that nobody waits for any more make room for others.
+        max_pending: How many keys may wait to be sent.
         timeout: How long a batch may take from leaving to its last answer, waiting for a slot included.
         abandoned: What becomes of a running batch when all its callers have left: "finish" lets it fill the cache,
             "cancel" ends it.
@@ -378,9 +378,7 @@ class DataLoader(Batching, Generic[K, V]):
         new: dict[Hashable, K] = {}
         joined: dict[Batch, dict[Hashable, None]] = {}
         cache_keys: list[Hashable] = []
-        keys = tuple(keys)  # all are known before any is put down
-        self._has_room(len(keys))  # before it is looked which of them wait: nobody may wait for one any more
-        for key in keys:
+        for key in tuple(keys):  # all are known before any is put down
             cache_key: Any = key if self._cache_key_fn is None else self._cache_key_fn(key)
             cache_keys.append(cache_key)
             try:

@@ -163,7 +163,8 @@ class Scope:
     def _close_loaders(self, loaders: Loaders) -> None:
         """Close what belongs to `loaders`, which are over before the scope is, and let go of it."""
         for key in [key for key, (owner, _) in self._loaders.items() if owner is loaders]:
-            loaders._end(self._loaders.pop(key)[1])
+            loaders._end(self._loaders[key][1])
+            del self._loaders[key]
         for task in loaders._ending:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)

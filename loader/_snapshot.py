@@ -477,9 +477,11 @@ class Changes(Generic[T]):
                 return held.value
             if snapshot._closed:
                 break
+            known = snapshot._version
             with waiting_for(snapshot._loads):
                 await self._bell.wait(loop)
-            came = snapshot._valid()  # however long it took to load: there is none that is newer
+            # However long it took to load: there is none that is newer.
+            came = snapshot._valid() if snapshot._version > known else None
         raise StopAsyncIteration
 
     async def aclose(self) -> None:

@@ -10,6 +10,7 @@ An *outcome* is what a key came to: a value, or an exception instance, which the
 from __future__ import annotations
 
 from asyncio import Future, InvalidStateError, _get_running_loop
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from loader.errors import BatchCancelledError, BatchFailedError
@@ -100,12 +101,6 @@ class Group:
         """Take the outcomes of `keys`, some of those that were missing; the last ones settle the future."""
         if self.future.done():
             return
-        try:
-            self._take(keys, outcomes)
-        except Exception as error:  # noqa: BLE001  # from a key, which is not hashable any more
-            answer(self.future, error)
-
-    def _take(self, keys: Mapping[Hashable, object], outcomes: Mapping[Hashable, Any]) -> None:
         if not self._return_exceptions:
             for key in keys:
                 if failed(outcomes[key]):
@@ -193,16 +188,8 @@ class Callers:
 
     def answer_all(self, outcomes: Mapping[Hashable, Any]) -> None:
         """Settle every caller, in the order of their questions: `outcomes` has one for each key, in that order too."""
-        groups = self.groups
-        if self.shared or groups:
-            rest = dict(groups)
-            for callers, outcome in zip(self.futures.values(), outcomes.values(), strict=True):
-                for future in callers if isinstance(callers, list) else (callers,):
-                    if future not in groups:
-                        answer(future, outcome)
-                    elif future in rest:
-                        group, keys = rest.pop(future)
-                        group.take(keys, outcomes)
+        if self.shared or self.groups:
+            self._settle(outcomes.values(), lambda _: outcomes)
         else:
             # The usual case, one caller for each key, and `answer` written out: its call would double the price, and to
             # ask whether a caller has left costs more than to find out.
@@ -225,16 +212,39 @@ class Callers:
             quietly: asyncio complains of an exception that nobody ever looks at. That is right for a failure of the
                 backend, and noise where the callers left together with what they waited for (a closed scope).
         """
+        outcome = failure(error)
         waiting = [
             future
             for callers in self.futures.values()
             for future in (callers if isinstance(callers, list) else (callers,))
             if quietly and not future.done()
         ]
-        self.answer_all(dict.fromkeys(self.futures, failure(error)))
+        self._settle(repeat(outcome), lambda keys: dict.fromkeys(keys, outcome))
         for future in waiting:
             if future.done():  # a `load_many` may still lack keys of other batches
                 future.exception()
+        self._forget()
+
+    def _settle(
+        self, outcomes: Iterable[object], found: Callable[[dict[Hashable, None]], Mapping[Hashable, Any]]
+    ) -> None:
+        """Settle every caller, whatever becomes of the keys meanwhile: nothing is looked up but for a `load_many`.
+
+        Args:
+            outcomes: One for each key, in order.
+            found: The outcomes of some keys by key.
+        """
+        rest = dict(self.groups)
+        for callers, outcome in zip(self.futures.values(), outcomes, strict=False):
+            for future in callers if isinstance(callers, list) else (callers,):
+                if future not in self.groups:
+                    answer(future, outcome)
+                elif future in rest:
+                    group, keys = rest.pop(future)
+                    try:
+                        group.take(keys, found(keys))
+                    except Exception as error:  # noqa: BLE001  # of a key, which is not hashable any more
+                        answer(future, outcome if failed(outcome) else error)
 
     def _forget(self) -> None:
         # Whoever still holds this batch (a traceback, a context) must not keep its callers alive.

@@ -141,7 +141,7 @@ class NaiveLoader:
         self.last_new_key = self.last_ended = 0  # turns
         self.active = 0  # batch functions that run
         self.started_calls = self.started_keys = self.opened_calls = self.abandoned = self.failures = 0
-        self.unheard = 0  # failures when nobody waited any more, which asyncio was told of
+        self.unheard = 0  # failures when everybody had an answer, which asyncio was told of
         self.faults: list[str] = []
 
     def expect(self, truth: object, complaint: str) -> None:
@@ -157,14 +157,12 @@ class NaiveLoader:
             raise LoaderClosedError
         by_cache_key: dict[Any, Any] = {}
         cache_keys = []
-        keys = list(keys)
-        if many:
-            self.make_room(len(keys))
         for key in keys:
             cache_keys.append(self.cache_key(key))
             by_cache_key.setdefault(cache_keys[-1], key)
         new = {key: by_cache_key[key] for key in by_cache_key if key not in self.where and not self.knows(key)}
-        if new and not self.make_room(len(new)):
+        most = self.options["max_pending"]
+        if new and most is not None and sum(len(call.callers) for call in self.unsent()) + len(new) > most:
             raise LoaderOverloadedError
         caller = Caller(cache_keys, many, return_exceptions)
         self.callers.append(caller)
@@ -176,20 +174,6 @@ class NaiveLoader:
         if all(key in caller.found for key in cache_keys):
             caller.take({})
         return caller
-
-    def make_room(self, adding: int) -> bool:
-        """Whether so many keys more may wait; those that nobody wants any more give way."""
-        most = self.options["max_pending"]
-        if most is None or sum(len(call.callers) for call in self.unsent()) + adding <= most:
-            return True
-        for call in self.unsent():
-            self.drop_unwanted(call)
-        return bool(sum(len(call.callers) for call in self.unsent()) + adding <= most)
-
-    def drop_unwanted(self, call: Call) -> None:
-        for key in [key for key in call.callers if not call.wanted(key)]:
-            del call.callers[key], call.keys[key], self.where[key]
-            self.abandoned += 1
 
     def put(self, caller: Caller, key: Any, spelling: Any) -> None:
         call = self.where.get(key)
@@ -292,7 +276,9 @@ class NaiveLoader:
             self.expect(truth=False, complaint=f"the batch function was called with {keys}, for nobody")
             return Call(self.now(), self.turn(), over=True)
         self.expect(self.due(call), f"the batch of {keys} left too early")
-        self.drop_unwanted(call)
+        for key in [key for key in call.callers if not call.wanted(key)]:
+            del call.callers[key], call.keys[key], self.where[key]
+            self.abandoned += 1
         wanted = list(call.keys.values())
         self.expect(keys == wanted, f"the batch function was called with {keys} instead of {wanted}")
         self.expect(len(keys) <= (self.options["max_batch_size"] or len(keys)), f"too large a batch: {keys}")
@@ -326,7 +312,7 @@ class NaiveLoader:
 
     def failed(self, call: Call, error: Raises) -> None:
         self.catch_up()
-        if not call.over and not any(map(call.wanted, call.callers)):
+        if not call.over and not call.callers:
             self.unheard += issubclass(error.kind, Exception) and not error.quiet
         self.fail(call, error)
 

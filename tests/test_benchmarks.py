@@ -370,6 +370,8 @@ def test_a_run_says_which_figures_of_a_page_it_did_not_reproduce() -> None:
         "made, ours, of it: 0.70 (0.70 to 0.70) is not what is stated, 0.60 (0.51 to 0.69)",
         "made, ours, calls: 7 is not what is stated, 6",
     ]
+    other = Table("made", "", ["way", "calls"], [["ours", 6]])
+    assert pages.strays(page, [other]) == ["made has other columns or rows than are stated"]
 
 
 def test_a_run_that_does_not_reproduce_the_readme_fails(

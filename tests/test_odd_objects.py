@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock
 
@@ -14,7 +15,9 @@ from loader import (
     BatchResultError,
     DataLoader,
     Debouncer,
+    LoaderClosedError,
     LoaderError,
+    LoaderTimeoutError,
     RunCancelledError,
     SelfWaitError,
     SingleFlight,
@@ -271,6 +274,65 @@ async def test_keys_that_become_equal_while_their_batch_is_under_way_get_no_valu
         "numbers: keys have become equal while their batch was under way. What a key is equal to must not change: "
         "load immutable keys, or give the loader a cache_key_fn that makes one of what they are"
     )
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("way", ["load", "load_many", "timeout", "aclose"])
+async def test_so_it_is_with_keys_of_one_hash_and_with_any_failure(way: str, fails: bool) -> None:
+    @dataclass(unsafe_hash=True)
+    class Page:
+        tenant: int
+        slug: str = field(hash=False)
+
+    pages = [Page(1, "a"), Page(1, "A"), Page(1, "b")]
+
+    async def fetch(keys: list[Page]) -> list[str]:
+        for key in keys:
+            key.slug = key.slug.lower()
+        if way in ("timeout", "aclose"):
+            await asyncio.Event().wait()
+        if fails:
+            raise ConnectionError
+        return [key.slug for key in keys]
+
+    loader = DataLoader(fetch, timeout=1 if way == "timeout" else None)
+    async with asyncio.timeout(10):
+        await DataLoader(fetch).aclose()
+        futures: list[asyncio.Future[Any]] = [*map(loader.load, pages)]
+        if way == "load_many":
+            futures.append(loader.load_many(pages))
+        if way == "aclose":
+            await asyncio.sleep(0.1)
+            await loader.aclose()
+        errors = await asyncio.gather(*futures, return_exceptions=True)
+    expected = {
+        "timeout": LoaderTimeoutError,
+        "aclose": LoaderClosedError,
+    }.get(way, ConnectionError if fails else BatchResultError)
+    assert [type(error) for error in errors] == [expected] * len(futures)
+
+
+async def test_so_it_is_with_keys_whose_comparison_fails() -> None:
+    class Odd:
+        broken = False
+
+        def __hash__(self) -> int:
+            return 1
+
+        def __eq__(self, other: object) -> bool:
+            if Odd.broken:
+                raise ZeroDivisionError("it cannot be compared")
+            return self is other
+
+    async def fetch(keys: list[Odd]) -> list[int]:
+        Odd.broken = True
+        raise ConnectionError
+
+    loader, odds = DataLoader(fetch), [Odd(), Odd(), Odd()]
+    futures: list[asyncio.Future[Any]] = [*map(loader.load, odds), loader.load(odds[0]), loader.load_many(odds)]
+    async with asyncio.timeout(10):
+        errors = await asyncio.gather(*futures, return_exceptions=True)
+    assert [type(error) for error in errors] == [ConnectionError] * 5
 
 
 class MuteKey:

@@ -495,7 +495,7 @@ def play(
 
     def expected(report: Any) -> bool:
         unheard.append(report)
-        return "a batch failed, and nobody waited for it any more" in report["message"]
+        return "failed after it had answered everybody" in report["message"]
 
     unheard: list[Any] = []
     with quiet_loop(expected) as loop:
@@ -791,7 +791,7 @@ def test_batches_that_wait_for_themselves_are_told_so_and_all_others_get_their_v
 
     def nobodys_answer(report: Any) -> bool:
         """A batch function may find out that it waits for itself when all its callers have left."""
-        return "nobody waited for it any more" in report["message"] and is_self_wait(report["exception"])
+        return "after callers were answered" in report["message"] and is_self_wait(report["exception"])
 
     for node, result in settle_all(nest, arrivals, leaving, nobodys_answer):
         if isinstance(result, Exception):

@@ -357,6 +357,37 @@ def test_the_name_of_a_scope_is_a_string(name: Any) -> None:
     assert scope.name == ""
 
 
+def test_loaders_that_could_not_be_closed_from_elsewhere_can_still_be_closed_at_home() -> None:
+    ended: list[str] = []
+
+    class Slow(Loaders):
+        @dataloader
+        async def rows(self, ids: list[int]) -> list[int]:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("batch")
+            return ids
+
+    async def begin() -> tuple[Scope, Slow, Any]:
+        scope, loaders = Scope(), Slow()
+        scope.enter()
+        waiting = loaders.rows.load(1)
+        await turns()
+        return scope, loaders, waiting
+
+    home = loops.new_loop()
+    scope, loaders, waiting = home.run_until_complete(begin())
+    with pytest.raises(LoaderLoopError):
+        asyncio.run(loaders.aclose())
+    assert not ended
+    home.run_until_complete(loaders.aclose())
+    assert ended == ["batch"]
+    assert isinstance(waiting.exception(), LoaderClosedError)
+    home.run_until_complete(scope.aclose())
+    home.close()
+
+
 async def test_loaders_that_are_closed_inside_of_a_scope_are_let_go() -> None:
     gone = []
     async with Scope():

@@ -370,6 +370,18 @@ class TestChanges:
         assert [value for _, value in log] == [0, 1, 2]
         assert [when for when, _ in log] == [2, 4, 6]
 
+    async def test_a_value_that_may_not_be_served_does_not_come_because_the_snapshot_is_closed(self) -> None:
+        source = Source()
+        log: list[tuple[float, int]] = []
+        async with Snapshot(source.load, fresh_for=1, stale_for=0) as snapshot:
+            assert await snapshot.get() == 0
+            await asyncio.sleep(5)
+            source.seconds = 10
+            following = asyncio.create_task(self.follow(snapshot.changes(), log))
+            await asyncio.sleep(1)
+        await following
+        assert log == []
+
     async def test_it_is_reloaded_without_any_reader_while_somebody_follows(self) -> None:
         source = Source(1)
         log: list[tuple[float, int]] = []

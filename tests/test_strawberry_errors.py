@@ -173,3 +173,26 @@ async def test_what_process_errors_adds_to_a_message_is_added_in_all_fields() ->
     result = await execute(installed(Numbering(Query)), "{ items(first: 3) { together } }")
     assert [error.message for error in result.errors] == ["[0] the database is gone"] * 3
     assert [error.extensions for error in result.errors] == [{"number": 0}] * 3
+
+
+async def test_an_error_that_is_one_object_in_all_fields_is_changed_once() -> None:
+    inner = GraphQLError("inner", path=["boom"])  # as of another operation: it is not wrapped again
+
+    class Inner(Loaders):
+        @dataloader
+        async def together(self, keys: list[int]) -> list[int]:
+            raise inner
+
+        @dataloader
+        async def apart(self, keys: list[int]) -> list[int]:
+            return keys
+
+    class Prefixing(strawberry.Schema):
+        def process_errors(self, errors: list[GraphQLError], execution_context: Any = None) -> None:
+            for error in errors:
+                error.message = f"[7] {error.message}"
+
+    schema = installed(Prefixing(Query))
+    async with Inner() as loaders:
+        result: Any = await schema.execute("{ items(first: 3) { together } }", context_value={"loaders": loaders})
+    assert [error.message for error in result.errors] == ["[7] inner"] * 3

@@ -33,7 +33,7 @@ def log_shared_errors_once(schema: Schema) -> None:
         before = [(one.message, dict(one.extensions or {}), one.original_error) for one, _ in shared]
         process(distinct, execution_context)
         for (one, alike), (message, extensions, original_error) in zip(shared, before, strict=True):
-            for error in alike:
+            for error in {id(error): error for error in alike}.values():  # a batch may have raised an error with a path
                 error.message = one.message.replace(message, error.message)
                 if (one.extensions or {}) != extensions:
                     error.extensions = one.extensions

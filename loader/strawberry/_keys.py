@@ -151,19 +151,19 @@ def _collect_held(
             raise UnfitError  # what a property makes anew each time is not what the executor is going to resolve
         collect(held, field.required, field.place, names, found)
     except UnfitError:
-        for each, another in zip(held, again or map(field.read, objects), strict=True):
-            _close(each, another)
+        once = {id(each): each for each in _coroutines(held)}
+        twice = {id(each): each for each in _coroutines(again or list(map(field.read, objects)))}
+        for one in once.keys() ^ twice.keys():  # nobody else has what came once: Python would miss its `await`
+            (once | twice)[one].close()
         raise
 
 
-def _close(one: Any, other: Any) -> None:
-    """Close the coroutines in what was read twice, and is not the same: Python would miss their `await`."""
-    if iscoroutine(one) and iscoroutine(other) and one is not other:  # else the object itself has it
-        one.close()
-        other.close()
-    elif isinstance(one, LISTS) and isinstance(other, LISTS) and one is not other:
-        for each, another in zip(one, other, strict=False):
-            _close(each, another)
+def _coroutines(value: Any) -> Iterator[Any]:
+    if iscoroutine(value):
+        yield value
+    elif isinstance(value, LISTS):
+        for each in value:
+            yield from _coroutines(each)
 
 
 def _same(one: Any, other: Any) -> bool:

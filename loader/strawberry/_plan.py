@@ -19,6 +19,8 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from graphql import (
+    FieldNode,
+    FragmentSpreadNode,
     GraphQLStreamDirective,
     get_named_type,
     is_abstract_type,
@@ -37,7 +39,7 @@ from loader.strawberry._leaves import Leaf
 from loader.strawberry._relation import RelationField, as_parameters, seen
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Sequence
+    from collections.abc import Callable, Hashable, Mapping, Sequence
     from typing import TypeGuard
 
     from graphql import GraphQLField, GraphQLNamedType, GraphQLObjectType, GraphQLOutputType
@@ -52,9 +54,9 @@ MOST_LEVELS = 30
 """A deeper list is completed as if there were no plan: all in one go would be too many calls within each other."""
 
 MOST_LOOKED_AT = 1_000
-"""So many selections and fields, of all types that they may be of, are looked at for one operation; lists that would
-take more are completed as if there were no plan. Where interfaces overlap, their number may grow with the power of the
-depth, and it is the client that writes the query; to look at one takes some 7 µs."""
+"""So many selections are looked at for one operation, each for all types that it may be of; lists that would take more
+are completed as if there were no plan. Where interfaces overlap, their number may grow with the power of the depth, and
+it is the client that writes the query; to look at one takes some 7 µs."""
 
 GLOBAL_ID = Place([], [], abstract=False, quiet=True)
 """What a global ID is made of is no value of its type, but whatever the object has."""
@@ -71,13 +73,14 @@ class Plan:
         completing: Whether a list is being completed with everything loaded; what is inside it needs no plan.
     """
 
-    __slots__ = ("_looked_at", "_operation", "_places", "completing")
+    __slots__ = ("_looked_at", "_operation", "_places", "_sizes", "completing")
 
     def __init__(self, operation: Operation) -> None:
         self._operation = operation
         # A query that spreads one fragment in many places has no more places than fields.
         self._places: dict[tuple[Any, ...], Place] = {}
         self._looked_at = 0
+        self._sizes: dict[int, int] = {}
         self.completing = False
 
     def complete(
@@ -182,15 +185,14 @@ class Plan:
         return Place(details, nodes, abstract=is_abstract_type(named), quiet=decided_at_once(named))
 
     def _node(self, executor: IncrementalExecutor, object_type: GraphQLObjectType, details: FieldDetailsList) -> Node:
-        if self._looked_at >= MOST_LOOKED_AT:
+        self._looked_at += sum(map(partial(self._size, executor.fragments), (each.node for each in details)))
+        if self._looked_at > MOST_LOOKED_AT:
             raise TooMuchError
         node = Node(object_type)
         collected, _, _ = executor.collect_subfields(object_type, details)
         # What is deferred is executed later, on its own, unless it starts at once.
         fields, deferred = executor.build_sub_execution_plan(collected)
         node.quiet = node.quiet and not (deferred and executor.enable_early_execution)
-        selections = [each.node.selection_set.selections for each in details if each.node.selection_set is not None]
-        self._looked_at += len(fields) + sum(map(len, selections))
         for response_name, group in fields.items():
             field_name = group[0].node.name.value
             definition = executor.schema.get_field(object_type, field_name)
@@ -217,6 +219,18 @@ class Plan:
                 continue
             node.quiet = False
         return node
+
+    def _size(self, fragments: Mapping[str, Any], node: Any) -> int:
+        """How many selections there are in something, with those of its fragments: each type looks at all of them."""
+        if isinstance(node, FragmentSpreadNode):
+            node = fragments[node.name.value].definition
+        selections = node.selection_set
+        size = self._sizes.get(id(selections), 0)
+        if selections is not None and not size:
+            for each in selections.selections:
+                size += 1 if isinstance(each, FieldNode) else 1 + self._size(fragments, each)
+            self._sizes[id(selections)] = size
+        return size
 
     def _arguments(
         self, executor: IncrementalExecutor, field: RelationField, definition: GraphQLField, fields: FieldDetailsList

@@ -411,10 +411,11 @@ def prepare_relations(schema: Schema, loaders: type[Loaders] | None) -> None:
                 raise TypeError(f"{graphql_type.name}.{field_name} is a relation, which an input type cannot have")
             declaration = field.declaration
             for name, argument in graphql_field.args.items():
-                of_input = getattr(
-                    get_named_type(argument.type).extensions.get("strawberry-definition"), "origin", None
-                )
-                if of_input is not None and of_input.__hash__ is None:
+                named = get_named_type(argument.type)
+                if field.extensions or not isinstance(named, GraphQLInputObjectType):
+                    continue  # what the loader gets of it is known later
+                of_input = named.extensions["strawberry-definition"].origin
+                if of_input.__hash__ is None:
                     raise TypeError(
                         f"the argument {name!r} of the relation {graphql_type.name}.{field_name} takes a "
                         f"{of_input.__name__}, which is not hashable, and each set of values has a loader of its own: "
