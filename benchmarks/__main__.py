@@ -113,6 +113,9 @@ def arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--readme", action="store_true", help="write the tables into the README and the guides")
     parser.add_argument(
+        "--widen", action="store_true", help="the same, but spreads that are stated there stay where they are wider"
+    )
+    parser.add_argument(
         "--compare", action="store_true", help="say which figures of the README this run did not reproduce"
     )
     parser.add_argument("--quick", action="store_true", help="run few and small rounds, to see that all parts work")
@@ -125,7 +128,7 @@ def main(given: Sequence[str] | None = None) -> None:
     options = parser.parse_args(given)
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    for option in ("readme", "compare"):
+    for option in ("readme", "widen", "compare"):
         if vars(options)[option] and options.quick:
             parser.error(f"--{option} is for what was measured, and --quick measures nothing: leave one of them out")
     if options.json and not options.json.parent.is_dir():
@@ -152,8 +155,8 @@ def main(given: Sequence[str] | None = None) -> None:
     apart = strays((ROOT / "README.md").read_text(encoding="utf-8"), run.every_table()) if options.compare else []
     if options.compare:
         print("\n".join(apart) or "every figure of the README that was measured lies within its spread")
-    if options.readme:
-        for path in refresh(ROOT, run.every_table(), run.machine()):
+    if options.readme or options.widen:
+        for path in refresh(ROOT, run.every_table(), run.machine(), widen=options.widen):
             print(f"wrote {path.relative_to(ROOT)}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")

@@ -47,13 +47,18 @@ def refreshed(page: str, texts: Mapping[str, str]) -> str:
     return MARKED.sub(lambda match: match["name"] + match["open"] + texts.get(match["name"], match["text"]), page)
 
 
-def refresh(root: Path, tables: list[Table], machine: str) -> list[Path]:
-    """Write the tables of a run into the pages, and draw the pictures anew; which files that were."""
+def refresh(root: Path, tables: list[Table], machine: str, *, widen: bool = False) -> list[Path]:
+    """Write the tables of a run into the pages, and draw the pictures anew; which files that were.
+
+    With `widen` the spreads that the pages state stay where they are wider: from one run to the next a machine differs
+    more than from round to round.
+    """
     texts = {"machine": machine, **{table.name: table.markdown() for table in tables}}
     written = []
     for page in pages(root):
         before = page.read_text(encoding="utf-8")
-        after = refreshed(before, texts)
+        wider = {name: widened(text, texts.get(name, text)) for name, text in marked(before).items()}
+        after = refreshed(before, wider if widen else texts)
         if after != before:
             page.write_text(after, encoding="utf-8")
             written.append(page)
@@ -63,6 +68,26 @@ def refresh(root: Path, tables: list[Table], machine: str) -> list[Path]:
             known[table.name].write_text(draw(table), encoding="utf-8")
             written.append(known[table.name])
     return written
+
+
+def widened(stated: str, new: str) -> str:
+    """A new table, with the spreads that are stated where they are wider."""
+    before, now = FIGURE.finditer(stated), FIGURE.finditer(new)
+    if len(FIGURE.findall(stated)) != len(FIGURE.findall(new)):
+        return new
+    spreads = zip(before, now, strict=True)
+
+    def wider(match: re.Match[str]) -> str:
+        both = next(spreads)
+        low = min((each["low"] for each in both), key=_number)
+        high = max((each["high"] for each in both), key=_number)
+        return f"{match[0].partition(' (')[0]} ({low} to {high})"
+
+    return FIGURE.sub(wider, new)
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", ""))
 
 
 def strays(page: str, tables: list[Table]) -> list[str]:
@@ -93,5 +118,4 @@ def _agree(stated: str, new: str) -> bool:
     before, now = FIGURE.fullmatch(stated), FIGURE.fullmatch(new)
     if before is None or now is None:
         return stated == new
-    low, figure, high = (float(text.replace(",", "")) for text in (before["low"], now["shown"], before["high"]))
-    return low <= figure <= high
+    return _number(before["low"]) <= _number(now["shown"]) <= _number(before["high"])

@@ -344,6 +344,23 @@ def test_a_run_writes_its_tables_into_the_pages_and_leaves_the_rest(tmp_path: Pa
     assert (tmp_path / "docs" / "images" / "other.svg").read_text() == "<svg/>"
 
 
+def test_a_run_may_widen_the_spreads_that_are_stated(tmp_path: Path) -> None:
+    def page(*cells: str) -> str:
+        table = "| way | took | calls |\n|---|---|---|\n" + "\n".join(cells)
+        return f"<!-- figures: made -->\n\n{table}\n\n<!-- end of figures -->\n"
+
+    def table(*rounds: list[float]) -> Table:
+        rows = [[f"way {number}", around(each, "ms", 0), 6] for number, each in enumerate(rounds)]
+        return Table("made", "", ["way", "took", "calls"], rows)
+
+    readme = tmp_path / "README.md"
+    readme.write_text(page("| way 0 | 1,200 ms (900 to 1,500) | 7 |", "| way 1 | 5 ms (5 to 5) | 7 |"))
+    assert pages.refresh(tmp_path, [table([1.0], [0.006])], "This one.", widen=True) == [readme]
+    assert readme.read_text() == page("| way 0 | 1,000 ms (900 to 1,500) | 6 |", "| way 1 | 6 ms (5 to 6) | 6 |")
+    pages.refresh(tmp_path, [table([2.0], [0.001], [0.001])], "This one.", widen=True)
+    assert "| way 0 | 2,000 ms (2,000 to 2,000) | 6 |" in readme.read_text()  # it has other rows now
+
+
 def test_a_run_draws_the_pictures_of_the_pages_anew(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("![made](docs/images/triggers.svg)\n")
     (tmp_path / "docs" / "images").mkdir(parents=True)
