@@ -234,10 +234,34 @@ class Cast:
     def shown(self) -> list[Shown | None]:
         return [strawberry.cast(Hidden, Shown(id=1)), Shown(id=2)]
 
+    @strawberry.field
+    def named(self) -> list[Named]:
+        return [strawberry.cast(Hidden, Shown(id=1)), Shown(id=2)]
 
-async def test_what_goes_for_another_type_is_not_asked_about() -> None:
-    fast, slow = await answers(schemas(Cast, Shelf, types=[Hidden]), "{ shown { word } }", Shelf)
+
+@pytest.mark.parametrize("query", ["{ shown { word } }", "{ named { ... on Shown { word } } }"])
+async def test_what_goes_for_another_type_is_not_asked_about(query: str) -> None:
+    fast, slow = await answers(schemas(Cast, Shelf, types=[Hidden]), query, Shelf)
     assert fast.log.batches == slow.log.batches == [("words", [2])]
+
+
+class KeyedError(Exception):
+    """An exception that has what a relation looks for."""
+
+    where, number = "", 7
+
+
+@strawberry.type
+class Holding:
+    @strawberry.field
+    def authors(self) -> list[Author | None]:
+        return [Row(ValueError(), "", 1), KeyedError("no author"), Row(ValueError(), "", 2)]  # type: ignore[list-item]
+
+
+async def test_an_exception_in_a_list_is_asked_about_nothing() -> None:
+    fast, slow = await answers(schemas(Holding, Shelf), "{ authors { name word } }", Shelf)
+    assert [path for path, _ in fast.errors] == [["authors", 1]]
+    assert fast.log.batches == slow.log.batches == [("words", [1, 2])]
 
 
 class Prefixed(NameConverter):
