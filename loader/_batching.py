@@ -491,8 +491,6 @@ class Batching:
         late = LoaderTimeoutError(
             f"{self.name}: a batch of {count} keys was not answered within {self._timeout} seconds"
         )
-        if not count:
-            self._report(batch, late, "an async generator did not end after it had answered everybody")
         self._end(batch, late)
         batch.callers.fail_all(late)
         self._cancel(batch)

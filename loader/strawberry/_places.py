@@ -44,6 +44,5 @@ def place_of_field(info: Any) -> Place:
     return place
 
 
-def _forget(of_node: int, gone: ref[FieldNode]) -> None:
-    if _places.get(of_node, (None,))[0] is gone:
-        del _places[of_node]
+def _forget(of_node: int, _: ref[FieldNode]) -> None:
+    del _places[of_node]
