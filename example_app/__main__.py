@@ -46,6 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _interrupt(*_: object) -> None:
     """End as with Ctrl+C, so that a build says that it failed; a second SIGTERM ends at once."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a script leaves it to what it starts with `&`
+        raise KeyboardInterrupt
     signal.raise_signal(signal.SIGINT)
 
 

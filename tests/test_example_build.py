@@ -453,10 +453,17 @@ def test_two_starts_at_once_both_come_up_on_one_build(tmp_path: Path) -> None:
     assert counts(tmp_path / "flights.db")[-1] == 27004
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_a_build_ends_it_and_its_line(tmp_path: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("how", "shell"),
+    [
+        (signal.SIGINT, ()),
+        (signal.SIGTERM, ()),
+        (signal.SIGTERM, ("sh", "-c", 'trap "" INT; exec "$0" "$@"')),  # as a script does that starts it with `&`
+    ],
+)
+def test_a_signal_in_a_build_ends_it_and_its_line(tmp_path: Path, how: signal.Signals, shell: tuple[str, ...]) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "example_app", "query", "{ __typename }"],
+        [*shell, sys.executable, "-m", "example_app", "query", "{ __typename }"],
         env={**os.environ, build.VARIABLE: f"sqlite+aiosqlite:///{tmp_path}/flights.db"}, cwd=ROOT,
         stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
