@@ -11,21 +11,14 @@ import strawberry
 from strawberry.extensions import SchemaExtension
 from strawberry.schema.schema import StrawberryGraphQLCoreExecutionContext
 
-from loader import Loaders, dataloader
+from loader import dataloader
 from loader.strawberry import install, relation
 from loader.strawberry._plan import MOST_LOOKED_AT, Plan
-from tests.answers import Log, QuietSchema, answers, ask, schemas
+from tests.answers import QuietSchema, answers, ask, schemas
+from tests.test_plan_once import Names as JustNames
 
 
-class Names(Loaders):
-    def __init__(self) -> None:
-        self.log = Log()
-
-    @dataloader
-    async def names(self, ids: list[int]) -> list[str]:
-        self.log.batches.append(("names", ids))
-        return [f"name {number}" for number in ids]
-
+class Names(JustNames):
     @dataloader
     async def authors(self, ids: list[int]) -> list["Author"]:
         self.log.batches.append(("authors", ids))
